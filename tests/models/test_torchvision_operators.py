@@ -1,0 +1,80 @@
+"""Each case runs in a fresh interpreter: operators are declared once per process and for good."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error::UserWarning:kmcl", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def plain_import() -> subprocess.CompletedProcess[str]:
+    return run("import torchvision")
+
+
+def test_the_import_it_is_there_for_fails_without_it(plain_import: subprocess.CompletedProcess[str]) -> None:
+    if plain_import.returncode == 0:
+        pytest.skip("the torchvision of this environment loads its own operators")
+    assert "torchvision::nms does not exist" in plain_import.stderr
+
+
+def test_torchvision_and_timm_import_after_it_in_silence() -> None:
+    result = run(
+        "from kmcl.models.torchvision_operators import declare_missing_operators as declare\n"
+        "import sys\n"
+        "declare(); declare()\n"
+        "assert 'timm' not in sys.modules and 'torchvision' not in sys.modules, 'not light'\n"
+        "import timm, torchvision.transforms.v2, torch\n"
+        "declare()\n"
+        "print(torch.ops.torchvision.nms.default._schema)\n"
+        "print(timm.create_model('test_resnet', num_classes=0)(torch.zeros(1, 3, 32, 32)).shape)\n"
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    schema, shape = result.stdout.splitlines()
+    assert schema == "torchvision::nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+    assert shape == "torch.Size([1, 512])"
+
+
+def test_box_suppression_still_says_that_the_binary_is_missing(
+    plain_import: subprocess.CompletedProcess[str],
+) -> None:
+    result = run(
+        "from kmcl.models.torchvision_operators import declare_missing_operators as declare\n"
+        "declare()\n"
+        "import torch\n"
+        "from torchvision.ops import nms\n"
+        "print(nms(torch.tensor([[0., 0., 1., 1.], [0., 0., 1., 1.]]), torch.tensor([.9, .8]), 0.5))\n"
+    )
+    if plain_import.returncode == 0:
+        assert result.stdout.strip() == "tensor([0])"
+    else:
+        assert "Couldn't load custom C++ ops" in result.stderr
+
+
+@pytest.mark.parametrize("binary", ["loads", "package absent"])
+def test_nothing_is_declared_where_nothing_is_missing(binary: str) -> None:
+    stand_in = {
+        "loads": "torch.ops.load_library = lambda path: loaded.append(path)",
+        "package absent": "importlib.util.find_spec = lambda name: None",
+    }[binary]
+    result = run(
+        "import importlib.util, torch\n"
+        "from kmcl.models.torchvision_operators import declare_missing_operators as declare\n"
+        "loaded = []\n"
+        f"{stand_in}\n"
+        "declare()\n"
+        "print(len(loaded), hasattr(torch.ops.torchvision, 'nms'))\n"
+    )
+    assert result.stdout.split() == ["1" if binary == "loads" else "0", "False"], result.stderr
