@@ -1,0 +1,143 @@
+"""All metrics of one set of predictions, together: `evaluate`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kmcl.evaluation.decisions import (
+    DecisionMetrics,
+    Thresholds,
+    check_thresholds,
+    decide,
+    decide_top_k,
+    decision_metrics,
+)
+from kmcl.evaluation.frequency import FrequencyGroup, frequency_groups
+from kmcl.evaluation.image_ranking import ImageRanking, image_ranking
+from kmcl.evaluation.json_values import JsonObject, to_json_object
+from kmcl.evaluation.predictions import Predictions
+from kmcl.evaluation.ranking import (
+    area_under_roc,
+    average_precision,
+    eleven_point_average_precision,
+    label_points,
+    mean_of_defined,
+    per_label,
+)
+
+
+@dataclass(frozen=True)
+class LabelMetrics:
+    """The metrics of one label; NaN where a metric is undefined for it."""
+
+    label: str
+    num_positives: int
+    num_negatives: int
+    average_precision: float
+    eleven_point_average_precision: float
+    auc: float
+    threshold: float
+    precision: float
+    recall: float
+    f1: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Every metric of one set of predictions; fractions in [0, 1], NaN where undefined.
+
+    threshold:              the one threshold of all labels, or None when each label has its own; the value
+                            that was used stands beside each label in any case.
+    at_threshold:           all scores that reach their threshold are predictions.
+    top_k:                  the k highest scores of each image are its predictions.
+    top_k_at_threshold:     those of the k that also reach their threshold.
+    labels_without_positives: left out of every mean over labels.
+    labels_without_negatives: left out of the mean AUC besides.
+    frequency_counts_from:  "training" when `label_counts` was given, else "evaluated".
+    """
+
+    num_images: int
+    num_pairs: int
+    mean_average_precision: float
+    mean_eleven_point_average_precision: float
+    mean_auc: float
+    threshold: float | None
+    at_threshold: DecisionMetrics
+    k: int
+    top_k: DecisionMetrics
+    top_k_at_threshold: DecisionMetrics
+    image_ranking: ImageRanking
+    frequency_groups: tuple[FrequencyGroup, ...]
+    frequency_counts_from: str
+    labels_without_positives: tuple[str, ...]
+    labels_without_negatives: tuple[str, ...]
+    labels: tuple[LabelMetrics, ...]
+
+    def to_json(self) -> JsonObject:
+        """The same tree in lists, dicts and numbers, null where a metric is undefined."""
+        return to_json_object(self)
+
+
+def evaluate(
+    predictions: Predictions,
+    thresholds: Thresholds = 0.5,
+    top_k: int = 3,
+    label_counts: npt.NDArray[np.integer] | None = None,
+) -> Evaluation:
+    """Compute every metric over the evaluated pairs.
+
+    thresholds:   one value for all labels or L values, in [0, 1].
+    top_k:        how many labels of each image the top-k metrics take.
+    label_counts: L numbers of positives that make a label rare, medium or frequent; those of the training
+                  set as a rule. Without them the evaluated positives are counted.
+    """
+    threshold_values = check_thresholds(thresholds, predictions.num_labels)
+    points = label_points(predictions)
+    average_precisions = per_label(average_precision, points)
+    eleven_points = per_label(eleven_point_average_precision, points)
+    areas = per_label(area_under_roc, points)
+    num_positives = predictions.positive.sum(axis=0)
+    num_negatives = predictions.negative.sum(axis=0)
+    at_threshold = decision_metrics(predictions, decide(predictions.scores, thresholds))
+    in_top_k = decide_top_k(predictions, top_k)
+    counts = num_positives if label_counts is None else np.asarray(label_counts)
+    columns: dict[str, npt.NDArray[Any]] = {
+        "num_positives": num_positives,
+        "num_negatives": num_negatives,
+        "average_precision": average_precisions,
+        "eleven_point_average_precision": eleven_points,
+        "auc": areas,
+        "threshold": np.broadcast_to(threshold_values, (predictions.num_labels,)),
+        "precision": at_threshold.precision,
+        "recall": at_threshold.recall,
+        "f1": at_threshold.f1,
+    }
+    return Evaluation(
+        num_images=len(predictions),
+        num_pairs=int(predictions.evaluated.sum()),
+        mean_average_precision=mean_of_defined(average_precisions),
+        mean_eleven_point_average_precision=mean_of_defined(eleven_points),
+        mean_auc=mean_of_defined(areas),
+        threshold=float(threshold_values[0]) if np.ndim(thresholds) == 0 else None,
+        at_threshold=at_threshold,
+        k=top_k,
+        top_k=decision_metrics(predictions, in_top_k),
+        top_k_at_threshold=decision_metrics(predictions, in_top_k & decide(predictions.scores, thresholds)),
+        image_ranking=image_ranking(predictions),
+        frequency_groups=frequency_groups(predictions.labels, average_precisions, counts),
+        frequency_counts_from="evaluated" if label_counts is None else "training",
+        labels_without_positives=_named(predictions.labels, num_positives == 0),
+        labels_without_negatives=_named(predictions.labels, num_negatives == 0),
+        labels=tuple(
+            LabelMetrics(label, **{name: column[index].item() for name, column in columns.items()})
+            for index, label in enumerate(predictions.labels)
+        ),
+    )
+
+
+def _named(labels: tuple[str, ...], chosen: npt.NDArray[np.bool_]) -> tuple[str, ...]:
+    return tuple(label for label, is_chosen in zip(labels, chosen, strict=True) if is_chosen)

@@ -1,0 +1,155 @@
+"""What a model said about a split, with the truth beside it: the input of every metric, and its file."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from kmcl.data.dataset import UNKNOWN
+from kmcl.errors import InputError
+
+FORMAT = "kmcl-predictions-1"
+
+Scores = npt.NDArray[np.float32]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Scores and targets of N images and L labels.
+
+    labels:   L label names, all different.
+    names:    N image names.
+    scores:   N x L float32, the probability of each label, in [0, 1].
+    targets:  N x L int8, 1 present, 0 absent, -1 not annotated.
+    ignored:  N x L bool or None, pairs that evaluation leaves out although they have a target.
+    sigma:    N x L float32 or None, the standard deviation of each label's kernel, above 0.
+    features: N x D float32 or None, what the encoder gave.
+    """
+
+    labels: tuple[str, ...]
+    names: tuple[str, ...]
+    scores: Scores
+    targets: npt.NDArray[np.int8]
+    ignored: Mask | None = None
+    sigma: Scores | None = None
+    features: Scores | None = None
+
+    def __post_init__(self) -> None:
+        if len(set(self.labels)) != len(self.labels) or not self.labels:
+            raise InputError(f"labels must be at least one and all different, got {list(self.labels)}")
+        shape = (len(self.names), len(self.labels))
+        _check_array("scores", self.scores, shape, np.float32)
+        _check_array("targets", self.targets, shape, np.int8)
+        self._check_range("scores", self.scores, (self.scores >= 0) & (self.scores <= 1), "in [0, 1]")
+        self._check_range(
+            "targets", self.targets, np.isin(self.targets, (0, 1, UNKNOWN)), f"0, 1 or {UNKNOWN} (unknown)"
+        )
+        if self.ignored is not None:
+            _check_array("ignored", self.ignored, shape, np.bool_)
+        if self.sigma is not None:
+            _check_array("sigma", self.sigma, shape, np.float32)
+            self._check_range(
+                "sigma", self.sigma, (self.sigma > 0) & np.isfinite(self.sigma), "finite and above 0"
+            )
+        if self.features is not None and (self.features.ndim != 2 or len(self.features) != len(self.names)):
+            raise InputError(
+                f"features must have {len(self.names)} rows, one per image, got shape {self.features.shape}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def num_labels(self) -> int:
+        return len(self.labels)
+
+    @property
+    def evaluated(self) -> Mask:
+        """N x L: the pairs that take part in metrics, those neither unknown nor ignored."""
+        known: Mask = self.targets != UNKNOWN
+        return known if self.ignored is None else known & ~self.ignored
+
+    @property
+    def positive(self) -> Mask:
+        """N x L: the evaluated pairs whose label is present."""
+        return np.asarray(self.targets == 1) & self.evaluated
+
+    @property
+    def negative(self) -> Mask:
+        """N x L: the evaluated pairs whose label is absent."""
+        return np.asarray(self.targets == 0) & self.evaluated
+
+    def save(self, path: Path | str) -> None:
+        """Write a .npz file without pickled objects; an interrupted write leaves the old file whole."""
+        path = Path(path)
+        arrays: dict[str, Any] = {
+            "format": np.array(FORMAT),
+            "labels": np.array(self.labels, dtype=np.str_),
+            "names": np.array(self.names, dtype=np.str_),
+            "scores": self.scores,
+            "targets": self.targets,
+        }
+        optional = {"ignored": self.ignored, "sigma": self.sigma, "features": self.features}
+        arrays |= {name: array for name, array in optional.items() if array is not None}
+        unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+        try:
+            with unfinished.open("wb") as file:
+                np.savez(file, **arrays)
+            os.replace(unfinished, path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """Read a file that `save` wrote; raise InputError naming the file when it is broken or foreign."""
+        path = Path(path)
+        try:
+            archive = np.load(path, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise InputError(f"{path}: not a file of predictions (a single array)")
+            with archive:
+                arrays = {name: archive[name] for name in archive.files}
+        except FileNotFoundError as error:
+            raise InputError(f"{path}: no such file of predictions") from error
+        except InputError:
+            raise
+        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+            raise InputError(f"{path}: cannot be read as predictions ({error})") from error
+        found = str(arrays.pop("format", "none"))
+        if found != FORMAT:
+            raise InputError(f"{path}: not a file of predictions (format {found!r}, expected {FORMAT!r})")
+        try:
+            labels, names = (tuple(str(name) for name in arrays.pop(key)) for key in ("labels", "names"))
+            return cls(labels, names, **arrays)
+        except (KeyError, TypeError) as error:
+            raise InputError(f"{path}: an array is missing or unknown ({error})") from error
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
+
+    def _check_range(self, argument: str, array: npt.NDArray[Any], valid: Mask, bound: str) -> None:
+        """Name the first image and label whose value is out of range (NaN is in no range)."""
+        if valid.all():
+            return
+        row, column = (int(index) for index in np.argwhere(~valid)[0])
+        raise InputError(
+            f"{argument} must be {bound}, got {array[row, column]} "
+            f"for image {self.names[row]!r} and label {self.labels[column]!r}"
+        )
+
+
+def _check_array(
+    argument: str, array: npt.NDArray[Any], shape: tuple[int, int], dtype: type[np.generic]
+) -> None:
+    if array.shape != shape or array.dtype != dtype:
+        raise InputError(
+            f"{argument} must be {shape[0]} images x {shape[1]} labels of {np.dtype(dtype)}, "
+            f"got shape {array.shape} of {array.dtype}"
+        )

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evaluation.synthetic import from_arrays, make_predictions, with_gaps
+from kmcl.errors import InputError
+from kmcl.evaluation.predictions import Predictions
+
+
+def test_a_saved_file_gives_the_same_predictions(tmp_path: Path) -> None:
+    original = replace(
+        with_gaps(make_predictions()),
+        labels=("person", "dog, brown", "µ-scope", "d", "e", "f"),
+        features=np.arange(200 * 3, dtype=np.float32).reshape(200, 3),
+    )
+    original.save(tmp_path / "val.npz")
+    loaded = Predictions.load(tmp_path / "val.npz")
+    assert loaded.labels == original.labels
+    assert loaded.names == original.names
+    for name in ("scores", "targets", "ignored", "sigma", "features"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(original, name))
+        assert getattr(loaded, name).dtype == getattr(original, name).dtype
+    assert [path.name for path in tmp_path.iterdir()] == ["val.npz"]
+
+
+def test_absent_arrays_stay_absent(tmp_path: Path) -> None:
+    from_arrays([[0.5]], [[1]]).save(tmp_path / "plain.npz")
+    loaded = Predictions.load(tmp_path / "plain.npz")
+    assert loaded.ignored is None
+    assert loaded.sigma is None
+    assert loaded.features is None
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "val.npz"
+    from_arrays([[0.25]], [[1]]).save(path)
+
+    def fill_the_disk(file, **arrays):
+        file.write(b"half")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(np, "savez", fill_the_disk)
+    with pytest.raises(OSError, match="No space left"):
+        from_arrays([[0.75]], [[1]]).save(path)
+    assert Predictions.load(path).scores[0, 0] == 0.25
+    assert [entry.name for entry in tmp_path.iterdir()] == ["val.npz"]
+
+
+def write_foreign_archive(path: Path) -> None:
+    np.savez(path, weights=np.ones(3))
+
+
+def write_single_array(path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, np.ones(3))
+
+
+def write_pickle(path: Path) -> None:
+    path.write_bytes(pickle.dumps({"scores": [1.0]}))
+
+
+def write_truncated(path: Path) -> None:
+    make_predictions().save(path)
+    path.write_bytes(path.read_bytes()[:-400])
+
+
+def write_damaged(path: Path) -> None:
+    make_predictions().save(path)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(bytes(content))
+
+
+def write_without_targets(path: Path) -> None:
+    np.savez(path, format="kmcl-predictions-1", labels=["a"], names=["x"], scores=np.ones((1, 1), np.float32))
+
+
+def write_objects(path: Path) -> None:
+    np.savez(path, format="kmcl-predictions-1", labels=np.array([{}], dtype=object))
+
+
+def write_text(path: Path) -> None:
+    path.write_text("image,person,dog\n")
+
+
+def write_empty(path: Path) -> None:
+    path.touch()
+
+
+def write_folder(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        write_foreign_archive,
+        write_single_array,
+        write_pickle,
+        write_truncated,
+        write_damaged,
+        write_without_targets,
+        write_objects,
+        write_text,
+        write_empty,
+        write_folder,
+        lambda path: None,
+    ],
+)
+def test_broken_and_foreign_files_are_refused_by_name(tmp_path: Path, write) -> None:
+    path = tmp_path / "predictions.npz"
+    write(path)
+    with pytest.raises(InputError, match=r"predictions\.npz"):
+        Predictions.load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scores": np.full((200, 6), 1.5, np.float32)}, r"scores.*1\.5.*image0\.jpg.*label0"),
+        ({"scores": np.full((200, 6), np.nan, np.float32)}, r"scores.*nan.*image0"),
+        ({"scores": np.zeros((200, 6))}, r"scores.*float32.*float64"),
+        ({"scores": np.zeros((6, 200), np.float32)}, r"scores.*200 images x 6 labels.*\(6, 200\)"),
+        ({"targets": np.full((200, 6), 2, np.int8)}, r"targets.*got 2"),
+        ({"ignored": np.zeros((200, 5), np.bool_)}, r"ignored.*\(200, 5\)"),
+        ({"sigma": np.zeros((200, 6), np.float32)}, r"sigma.*above 0.*got 0\.0"),
+        ({"features": np.zeros((199, 8), np.float32)}, r"features.*200 rows.*\(199, 8\)"),
+        ({"labels": ("a", "b", "c", "d", "e", "a")}, "all different"),
+    ],
+)
+def test_impossible_predictions_are_refused(change, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        replace(make_predictions(), **change)
+
+
+def test_unknown_and_ignored_pairs_are_neither_positive_nor_negative() -> None:
+    predictions = from_arrays([[0.5] * 5], [[1, 0, -1, 1, 0]], ignored=[[False, False, False, True, True]])
+    assert predictions.evaluated.tolist() == [[True, True, False, False, False]]
+    assert predictions.positive.tolist() == [[True, False, False, False, False]]
+    assert predictions.negative.tolist() == [[False, True, False, False, False]]

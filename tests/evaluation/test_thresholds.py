@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evaluation.synthetic import from_arrays, make_predictions, with_gaps
+from kmcl.errors import InputError
+from kmcl.evaluation.decisions import decide, decision_metrics
+from kmcl.evaluation.predictions import Predictions
+from kmcl.evaluation.thresholds import LabelThresholds, choose_thresholds
+
+
+def candidates(predictions: Predictions, label: int) -> list[tuple[float, float, float]]:
+    """Precision, recall and F1 of one label at every score that occurs and is evaluated, by plain loops."""
+    there = predictions.evaluated[:, label]
+    found = []
+    for threshold in predictions.scores[there, label]:
+        metrics = decision_metrics(predictions, decide(predictions.scores, float(threshold)))
+        found.append((metrics.precision[label], metrics.recall[label], metrics.f1[label]))
+    return found
+
+
+@given(seed=st.integers(0, 1000), decimals=st.sampled_from([1, 3]))
+@settings(max_examples=8, deadline=None)
+def test_no_other_threshold_is_better(seed: int, decimals: int) -> None:
+    predictions = with_gaps(make_predictions(60, 3, seed=seed, decimals=decimals))
+    chosen = {
+        "f1": choose_thresholds(predictions),
+        "precision": choose_thresholds(predictions, "precision", 0.8),
+        "recall": choose_thresholds(predictions, "recall", 0.7),
+    }
+    got = {
+        criterion: decision_metrics(predictions, decide(predictions.scores, thresholds.values))
+        for criterion, thresholds in chosen.items()
+    }
+    for label, name in enumerate(predictions.labels):
+        possible = candidates(predictions, label)
+        assert got["f1"].f1[label] == pytest.approx(max(f1 for _, _, f1 in possible))
+        assert got["recall"].recall[label] >= 0.7
+        best_precision = max(precision for precision, recall, _ in possible if recall >= 0.7)
+        assert got["recall"].precision[label] <= best_precision
+        with_precision = [recall for precision, recall, _ in possible if precision >= 0.8]
+        if with_precision:
+            assert got["precision"].precision[label] >= 0.8
+            assert got["precision"].recall[label] == pytest.approx(max(with_precision))
+        else:
+            assert name in chosen["precision"].unreached
+            assert got["precision"].precision[label] == max(precision for precision, _, _ in possible)
+
+
+def test_thresholds_by_hand() -> None:
+    predictions = from_arrays([[0.875], [0.75], [0.5], [0.25], [0.125]], [[1], [1], [0], [1], [0]])
+    # F1 is 0.8 for the first two and 6/7 for the first four: threshold half-way between 0.25 and 0.125.
+    assert choose_thresholds(predictions).values.tolist() == [0.1875]
+    assert choose_thresholds(predictions, "precision", 0.9).values.tolist() == [0.625]
+    assert choose_thresholds(predictions, "recall", 0.5).values.tolist() == [0.625]
+    assert choose_thresholds(predictions, "recall", 1.0).values.tolist() == [0.1875]
+
+
+def test_a_precision_nothing_reaches_gives_the_highest_and_is_named() -> None:
+    predictions = from_arrays([[0.75], [0.5], [0.25]], [[0], [1], [0]])
+    chosen = choose_thresholds(predictions, "precision", 0.9)
+    assert chosen.unreached == ("label0",)
+    assert chosen.values.tolist() == [0.375]
+
+
+def test_a_label_without_positives_gets_the_default_and_is_named() -> None:
+    predictions = from_arrays(
+        [[0.9, 0.9, 0.9], [0.1, 0.1, 0.1]],
+        [[1, 0, 1], [0, 0, 0]],
+        ignored=[[False, False, True], [False, False, False]],
+    )
+    chosen = choose_thresholds(predictions, default=0.75)
+    assert chosen.defaulted == ("label1", "label2")
+    assert chosen.values[1:].tolist() == [0.75, 0.75]
+
+
+def test_neighbouring_scores_are_told_apart_in_float32_too() -> None:
+    high = np.float32(0.7)
+    low = np.nextafter(high, np.float32(0))
+    lower = np.nextafter(low, np.float32(0))
+    for above, below in ((high, low), (low, lower)):
+        predictions = from_arrays([[above], [below]], [[1], [0]])
+        values = choose_thresholds(predictions).values
+        assert decide(predictions.scores, values).tolist() == [[True], [False]]
+        assert decide(predictions.scores, values.astype(np.float32)).tolist() == [[True], [False]]
+
+
+def test_saturated_scores_still_get_a_threshold() -> None:
+    predictions = from_arrays([[1.0], [0.0]], [[1], [1]])
+    chosen = choose_thresholds(predictions)
+    assert chosen.values.tolist() == [0.0]
+    assert decide(predictions.scores, chosen.values).all()
+
+
+def test_thresholds_survive_json() -> None:
+    predictions = make_predictions()
+    chosen = choose_thresholds(
+        replace(predictions, targets=predictions.targets * np.int8([0, 1, 1, 1, 1, 1]))
+    )
+    again = LabelThresholds.from_json(json.loads(json.dumps(chosen.to_json(), allow_nan=False)))
+    np.testing.assert_array_equal(again.values, chosen.values)
+    assert replace(again, values=chosen.values) == chosen
+    assert chosen.defaulted == ("label0",)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"values": [0.5]}, {"values": [2.0] * 6}, {"values": ["x"] * 6}, {"extra": 1}, {"labels": None}],
+)
+def test_foreign_json_is_refused(change) -> None:
+    with pytest.raises(InputError, match="thresholds"):
+        LabelThresholds.from_json(choose_thresholds(make_predictions()).to_json() | change)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"criterion": "accuracy"}, "one of f1, precision, recall, got 'accuracy'"),
+        ({"criterion": "precision"}, "'precision' needs a wanted value"),
+        ({"criterion": "f1", "wanted": 0.5}, r"'f1' takes no wanted value, got 0\.5"),
+        ({"criterion": "recall", "wanted": 1.5}, r"wanted recall must be in \(0, 1\], got 1\.5"),
+        ({"default": -1}, "default threshold.*got -1"),
+    ],
+)
+def test_impossible_wishes_are_refused(arguments, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        choose_thresholds(make_predictions(), **arguments)
