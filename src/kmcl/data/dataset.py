@@ -1,0 +1,68 @@
+"""What every reader returns: splits of images with their targets, images decoded only when asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+UNKNOWN = -1
+
+SPLIT_NAMES = ("train", "val", "test")
+
+
+class ImageStore(Protocol):
+    """Images by position, wherever they live (files, an array in memory, an archive).
+
+    Stores are picklable and cheap to copy to a worker process.
+    """
+
+    def __len__(self) -> int: ...
+
+    def name(self, index: int) -> str:
+        """The name a person knows the image by: its path, or `file.npz[12]`."""
+        ...
+
+    def load(self, index: int, min_side: int | None = None) -> npt.NDArray[np.uint8]:
+        """Decode one image to height x width x 3 uint8 RGB; raise InputError naming the file if that fails.
+
+        With `min_side`, the store may return a cheaper, smaller decoding whose shorter side is still at
+        least that many pixels (JPEG draft mode).
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split: images and targets in a fixed order.
+
+    targets: N x L int8, 1 present, 0 absent, UNKNOWN (-1) not annotated.
+    ignored: N x L bool, pairs that evaluation leaves out although they have a target (VOC's difficult
+             objects).
+    groups:  N strings or None; images of one group (a patient) must not stand in two splits.
+    lines:   N line numbers in the file that holds the labels, or None where that has no lines.
+    """
+
+    images: ImageStore
+    targets: npt.NDArray[np.int8]
+    ignored: npt.NDArray[np.bool_] | None = None
+    groups: npt.NDArray[np.str_] | None = None
+    lines: npt.NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A named dataset with its labels and splits. `val` may be missing where the source has none."""
+
+    name: str
+    labels: tuple[str, ...]
+    splits: dict[str, Split]
+
+    @property
+    def num_labels(self) -> int:
+        return len(self.labels)

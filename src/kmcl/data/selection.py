@@ -1,0 +1,55 @@
+"""Parts of a split: any selection of its rows, and nested random subsets for data-size studies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kmcl.data.dataset import ImageStore, Split
+from kmcl.errors import InputError
+
+
+@dataclass(frozen=True)
+class SelectedImages:
+    """Some images of another store, in a given order."""
+
+    images: ImageStore
+    indices: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def name(self, index: int) -> str:
+        return self.images.name(int(self.indices[index]))
+
+    def load(self, index: int, min_side: int | None = None) -> npt.NDArray[np.uint8]:
+        return self.images.load(int(self.indices[index]), min_side)
+
+
+def select(split: Split, indices: npt.NDArray[np.int64]) -> Split:
+    """The rows of a split at `indices`, in that order."""
+    images = split.images
+    if isinstance(images, SelectedImages):
+        chosen = SelectedImages(images.images, images.indices[indices])
+    else:
+        chosen = SelectedImages(images, np.asarray(indices, dtype=np.int64))
+    return Split(
+        images=chosen,
+        targets=split.targets[indices],
+        ignored=None if split.ignored is None else split.ignored[indices],
+        groups=None if split.groups is None else split.groups[indices],
+        lines=None if split.lines is None else split.lines[indices],
+    )
+
+
+def take_subset(split: Split, size: int, seed: int) -> Split:
+    """A random subset of `size` rows, in the split's order.
+
+    For one seed the subsets are nested: every subset is contained in each larger one.
+    """
+    if size > len(split):
+        raise InputError(f"subset={size} is more than the {len(split)} training images there are")
+    order = np.random.default_rng(seed).permutation(len(split))
+    return select(split, np.sort(order[:size]))

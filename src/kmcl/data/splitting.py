@@ -1,0 +1,100 @@
+"""Cutting a dataset into splits that keep the labels' proportions (iterative stratification)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from kmcl.data.dataset import Split
+from kmcl.data.options import CutOptions, ReaderOptions
+from kmcl.data.selection import select, take_subset
+from kmcl.errors import InputError
+
+
+def stratify(
+    targets: npt.NDArray[np.int8],
+    fractions: Sequence[float],
+    seed: int,
+    groups: npt.NDArray[np.str_] | None = None,
+) -> npt.NDArray[np.int64]:
+    """Assign every row to one part so that each part holds its fraction of every label.
+
+    The iterative stratification of Sechidis, Tsoumakas and Vlahavas (2011): the rarest label that still has
+    unassigned rows goes first; each of its rows goes to the part that lacks most of that label, then to the
+    part that lacks most rows, then to one at random. Here the unit is a group, counted with all its rows, so
+    a patient's images stay together; large groups go before small ones, which can still even things out.
+
+    targets:   N x L; only 1 counts as carrying a label.
+    fractions: one per part, summing to 1.
+    returns:   N numbers of parts.
+    """
+    rng = np.random.default_rng(seed)
+    carries = targets == 1
+    unit_of_row = np.arange(len(targets))
+    if groups is not None:
+        unit_of_row = np.unique(groups, return_inverse=True)[1].reshape(-1)
+    num_units = int(unit_of_row.max(initial=-1)) + 1
+    size_of_unit = np.bincount(unit_of_row, minlength=num_units)
+    counts_UL = np.zeros((num_units, targets.shape[1]), dtype=np.int64)
+    np.add.at(counts_UL, unit_of_row, carries)
+
+    parts = range(len(fractions))
+    wanted_rows = [fraction * len(targets) for fraction in fractions]
+    wanted_labels = np.outer(fractions, carries.sum(axis=0)).tolist()
+    sizes = size_of_unit.tolist()
+    # The arithmetic below runs once per unit on a handful of labels: plain lists beat arrays there.
+    labels_of_unit = [np.flatnonzero(row).tolist() for row in counts_UL]
+    counts_of_unit = [row[row > 0].tolist() for row in counts_UL]
+    part_of_unit = np.full(num_units, -1, dtype=np.int64)
+    tie_breaks = rng.random((num_units, len(fractions))).tolist()
+
+    def assign(unit: int, part: int) -> None:
+        part_of_unit[unit] = part
+        wanted_rows[part] -= sizes[unit]
+        wanted = wanted_labels[part]
+        for label, count in zip(labels_of_unit[unit], counts_of_unit[unit], strict=True):
+            wanted[label] -= count
+
+    shuffled = rng.permutation(num_units)
+    remaining = counts_UL.sum(axis=0)
+    while remaining.any():
+        label = int(np.where(remaining > 0, remaining, np.iinfo(np.int64).max).argmin())
+        units = shuffled[(counts_UL[shuffled, label] > 0) & (part_of_unit[shuffled] < 0)]
+        units = units[np.argsort(-counts_UL[units, label], kind="stable")]
+        for unit in units.tolist():
+            ties = tie_breaks[unit]
+            assign(unit, max(parts, key=lambda p: (wanted_labels[p][label], wanted_rows[p], ties[p])))
+        remaining = remaining - counts_UL[units].sum(axis=0)
+    unlabelled = shuffled[part_of_unit[shuffled] < 0]
+    for unit in unlabelled[np.argsort(-size_of_unit[unlabelled], kind="stable")].tolist():
+        ties = tie_breaks[unit]
+        assign(unit, max(parts, key=lambda p: (wanted_rows[p], ties[p])))
+    return part_of_unit[unit_of_row]
+
+
+def cut_split(split: Split, fractions: Sequence[float], seed: int) -> list[Split]:
+    """Cut a split into stratified parts, each in the order of the original; see `stratify`."""
+    part_of_row = stratify(split.targets, fractions, seed, split.groups)
+    return [select(split, np.flatnonzero(part_of_row == part)) for part in range(len(fractions))]
+
+
+def finish_splits(splits: dict[str, Split], options: ReaderOptions) -> dict[str, Split]:
+    """Give a reader's splits the validation cut and the subset that its options ask for.
+
+    The cut comes first, so that every subset of a data-size study is judged on the same `val`.
+    """
+    splits = dict(splits)
+    fraction = options.val_fraction if isinstance(options, CutOptions) else 0.0
+    if fraction > 0 and "train" in splits and "val" not in splits:
+        train, val = cut_split(splits["train"], (1 - fraction, fraction), options.seed)
+        if not len(train) or not len(val):
+            raise InputError(
+                f"val_fraction={fraction} of {len(splits['train'])} training images leaves a split empty; "
+                "give val_fraction=0 for none"
+            )
+        splits["train"], splits["val"] = train, val
+    if options.subset is not None and "train" in splits:
+        splits["train"] = take_subset(splits["train"], options.subset, options.seed)
+    return {name: splits[name] for name in ("train", "val", "test") if name in splits}
