@@ -1,0 +1,29 @@
+# Two commands for a newcomer: `make demo` and `make test`. Both set up .venv on the first run.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test test-slow benchmarks
+
+# The marker is newer than the files that decide what is installed, so a second run installs nothing.
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	touch $@
+
+demo: $(INSTALLED)
+	$(BIN)/python examples/losses.py
+
+test: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest
+
+test-slow: $(INSTALLED)
+	$(BIN)/pytest -m slow
+
+benchmarks: $(INSTALLED)
+	$(BIN)/python benchmarks/loss.py

@@ -1,0 +1,153 @@
+"""Similarities of one label's kernels across images, for chosen (image, label) pairs against all candidates.
+
+Axes: P chosen pairs, C candidate images, L labels, D feature dimension.
+
+Of the B x B x L similarities of a batch, Eq. 7 uses those of the labels an image carries: about 3 of 80 on
+COCO. Only these are computed. Kernels with D numbers per label need P x C x D work; it is done label by label
+in blocks that fit the processor's cache and done again in the backward pass, so memory grows with P x C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kmcl.kernels.mixture import KernelMixture
+from kmcl.kernels.similarity import log_bhattacharyya_isotropic, log_gaussian
+from kmcl.shapes import Float, Int
+
+BLOCK_ELEMENTS = 2**18
+"""Elements of one P x C x D block: 1 MB of float32, of which a handful are alive at a time."""
+
+
+def pairwise_log_similarity(
+    anchors: KernelMixture,
+    candidates: KernelMixture,
+    anchor_rows: Int[Tensor, " P"],
+    labels: Int[Tensor, " P"],
+) -> Float[Tensor, "P C"]:
+    """Log-similarity of label `labels[p]`'s kernel in anchor `anchor_rows[p]` with that label's everywhere.
+
+    Bhattacharyya (Corollary 2) for isotropic and anisotropic kernels, Eq. 2a and 2b for the other two.
+    `labels` must be sorted.
+    """
+    family = anchors.family
+    num_labels = anchors.logits.shape[1]
+    if family.means_per_dimension:
+        result: Tensor = _DiagonalPairs.apply(  # type: ignore[no-untyped-call]
+            anchors.means,
+            anchors.variances.expand_as(anchors.means),
+            candidates.means,
+            candidates.variances.expand_as(candidates.means),
+            anchor_rows,
+            labels,
+            family.has_scale_factor,
+        )
+        return result
+    similarity = log_bhattacharyya_isotropic if family.has_scale_factor else log_gaussian
+    variance_labels = labels if family.variances_per_label or num_labels == 1 else torch.zeros_like(labels)
+    return similarity(
+        anchors.means[anchor_rows, labels].unsqueeze(1),
+        anchors.variances[anchor_rows, variance_labels].unsqueeze(1),
+        candidates.means.index_select(1, labels).T,
+        candidates.variances.index_select(1, variance_labels).T,
+        anchors.feature_dim,
+    )
+
+
+class _DiagonalPairs(torch.autograd.Function):
+    """Corollary 2 (i), or Eq. 2a with diagonal covariances, over blocks of pairs that share a label.
+
+    With gap Δ = μp - μq and sum s = σp² + σq² in each dimension,
+
+        log ρ      = -¼ Σ_d [ log(s² / (4 σp² σq²)) + Δ²/s ]
+        ∂/∂μp      = -½ Δ/s                              ∂/∂μq is its negative
+        ∂/∂σp²     = -½/s + ¼/σp² + ¼ (Δ/s)²             and alike for σq²
+
+    where the terms without Δ belong to the scale factor, which Eq. 2a leaves out.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        anchor_means: Tensor,
+        anchor_variances: Tensor,
+        candidate_means: Tensor,
+        candidate_variances: Tensor,
+        anchor_rows: Tensor,
+        labels: Tensor,
+        has_scale_factor: bool,
+    ) -> Tensor:
+        ctx.save_for_backward(
+            anchor_means, anchor_variances, candidate_means, candidate_variances, anchor_rows, labels
+        )
+        ctx.has_scale_factor = has_scale_factor
+        num_candidates = candidate_means.shape[0]
+        result_PC = anchor_means.new_empty(len(labels), num_candidates)
+        for label, pairs in _blocks_of_one_label(labels, candidate_means[:, 0].numel()):
+            rows = anchor_rows[pairs]
+            variances_p = anchor_variances[rows, label].unsqueeze(1)
+            variances_q = candidate_variances[:, label]
+            exponents_PCD = anchor_means[rows, label].unsqueeze(1) - candidate_means[:, label]
+            exponents_PCD.square_().div_(variances_p + variances_q)
+            if has_scale_factor:
+                gap_PCD = variances_p - variances_q
+                ratio_PCD = gap_PCD * (0.25 / variances_p)
+                exponents_PCD.add_(ratio_PCD.mul_(gap_PCD.mul_(1 / variances_q)).log1p_())
+            torch.sum(exponents_PCD, dim=-1, out=result_PC[pairs])
+        return result_PC.mul_(-0.25)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (gradient_PC,) = gradients
+        anchor_means, anchor_variances, candidate_means, candidate_variances, anchor_rows, labels = (
+            ctx.saved_tensors
+        )
+        into_anchor_means = torch.zeros_like(anchor_means)
+        into_candidate_means = torch.zeros_like(candidate_means)
+        # Not zeros_like: variances may be an expanded view, whose rows would share memory.
+        into_anchor_variances = torch.zeros_like(anchor_means)
+        into_candidate_variances = torch.zeros_like(candidate_means)
+        for label, pairs in _blocks_of_one_label(labels, candidate_means[:, 0].numel()):
+            rows = anchor_rows[pairs]
+            gradient = gradient_PC[pairs]
+            variances_p = anchor_variances[rows, label]
+            variances_q = candidate_variances[:, label]
+            weights_PC1 = gradient.unsqueeze(-1)
+            inverse_sum_PCD = (variances_p.unsqueeze(1) + variances_q).reciprocal_()
+            pull_PCD = (anchor_means[rows, label].unsqueeze(1) - candidate_means[:, label]).mul_(
+                inverse_sum_PCD
+            )
+            weighted_pull_PCD = pull_PCD * weights_PC1
+            into_anchor_means[rows, label] += weighted_pull_PCD.sum(dim=1).mul_(-0.5)
+            into_candidate_means[:, label] += weighted_pull_PCD.sum(dim=0).mul_(0.5)
+            spread_PCD = weighted_pull_PCD.mul_(pull_PCD).mul_(0.25)
+            if ctx.has_scale_factor:
+                spread_PCD.sub_(inverse_sum_PCD.mul_(weights_PC1).mul_(0.5))
+                into_anchor_variances[rows, label] += 0.25 * gradient.sum(dim=1, keepdim=True) / variances_p
+                into_candidate_variances[:, label] += 0.25 * gradient.sum(dim=0).unsqueeze(1) / variances_q
+            into_anchor_variances[rows, label] += spread_PCD.sum(dim=1)
+            into_candidate_variances[:, label] += spread_PCD.sum(dim=0)
+        return (
+            into_anchor_means,
+            into_anchor_variances,
+            into_candidate_means,
+            into_candidate_variances,
+            None,
+            None,
+            None,
+        )
+
+
+def _blocks_of_one_label(labels: Tensor, elements_per_pair: int) -> Iterator[tuple[int, slice]]:
+    """Runs of equal labels, cut so that a block of P x C x D stays near BLOCK_ELEMENTS."""
+    pairs_per_block = max(1, BLOCK_ELEMENTS // max(1, elements_per_pair))
+    values, counts = torch.unique_consecutive(labels, return_counts=True)
+    start = 0
+    for label, count in zip(values.tolist(), counts.tolist(), strict=True):
+        for first in range(start, start + count, pairs_per_block):
+            yield label, slice(first, min(first + pairs_per_block, start + count))
+        start += count

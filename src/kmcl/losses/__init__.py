@@ -1,0 +1,23 @@
+"""The losses, one file per equation: reconstruction (5), asymmetric (6), contrastive (7), objective (8)."""
+
+from kmcl.losses.asymmetric import AsymmetricLoss, asymmetric_loss
+from kmcl.losses.contrastive import Candidates, ContrastiveLoss, contrastive_loss
+from kmcl.losses.distributed import gather_candidates
+from kmcl.losses.objective import OBJECTIVES, KMCLObjective, ObjectiveSettings, ObjectiveTerms, kmcl_objective
+from kmcl.losses.reconstruction import ReconstructionLoss, reconstruction_loss
+
+__all__ = [
+    "OBJECTIVES",
+    "AsymmetricLoss",
+    "Candidates",
+    "ContrastiveLoss",
+    "KMCLObjective",
+    "ObjectiveSettings",
+    "ObjectiveTerms",
+    "ReconstructionLoss",
+    "asymmetric_loss",
+    "contrastive_loss",
+    "gather_candidates",
+    "kmcl_objective",
+    "reconstruction_loss",
+]

@@ -1,0 +1,134 @@
+"""Eq. 7: the kernel contrastive loss, which draws together the kernels of labels that images share.
+
+Axes: A anchors, C candidates, L labels, P active (anchor, label) pairs.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from kmcl.data.targets import Annotation, read_targets
+from kmcl.kernels import KernelMixture, pairwise_log_similarity
+from kmcl.kernels.precision import without_autocast
+from kmcl.losses.arguments import check_between, check_finite, check_same_shape
+from kmcl.shapes import Bool, Float, Num
+
+
+class Candidates(NamedTuple):
+    """The images anchors are compared with, where these are more than the anchors themselves.
+
+    The anchors stand among them, in order, from row `first_anchor` on.
+    """
+
+    mixture: KernelMixture
+    targets: Num[Tensor, "C L"]
+    first_anchor: int
+
+
+@without_autocast
+def contrastive_loss(
+    mixture: KernelMixture,
+    targets: Num[Tensor, "A L"],
+    *,
+    temperature: float = 0.2,
+    candidates: Candidates | None = None,
+    num_images: float | None = None,
+) -> Float[Tensor, ""]:
+    """Kernel contrastive loss (Eq. 7), exact, over the active pairs only.
+
+        L_KMCL = 1/N Σ_n -1/|A(n)| Σ_{m in A(n)} J(n, m) Σ_{k in K(n, m)}
+                     log[ exp(ρ_k(n, m)/τ) / Σ_{i≠n} exp(ρ_k(n, i)/τ) ]
+
+    A(n): the other images that share a label with n. K(n, m): the labels n and m share. J: Jaccard index of
+    their label sets. ρ_k(n, i): similarity of label k's kernels in n and i. τ: temperature. Since the
+    denominator does not depend on m, and with W_nm = J(n, m)/|A(n)| and s_nk = Σ_m W_nm y_mk, this is
+
+        1/N Σ_{(n, k)} [ s_nk · logsumexp_i(ρ_k(n, i)/τ) - Σ_m W_nm y_mk ρ_k(n, m)/τ ]
+
+    over the active pairs: labels k of n that another image carries too (about 3 an image on COCO, not 80).
+
+    An image without labels is no anchor but stands in every other anchor's denominator. An unknown label
+    takes no part: it is left out of J, A and K, and its image out of that label's denominators.
+
+    `candidates` compares the anchors with more images than themselves (the other processes' of a distributed
+    run); `num_images` replaces N, by default the anchors with a known label.
+    """
+    check_between("temperature", temperature, 0, math.inf, open_low=True)
+    if candidates is None:
+        candidates = Candidates(mixture, targets, first_anchor=0)
+    _check_candidates(mixture, targets, candidates)
+    anchor, other = read_targets(targets), read_targets(candidates.targets, "candidates.targets")
+    not_self_AC = _not_self(len(targets), len(candidates.targets), candidates.first_anchor, targets.device)
+    weights_AC = _positive_weights(anchor, other, not_self_AC, mixture.at_least_float32().logits.dtype)
+
+    has_partner_L = other.positive.sum(dim=0) > 1  # the anchor itself is one of the carriers
+    labels_P, anchors_P = (anchor.positive & has_partner_L).T.nonzero().unbind(1)
+    similarity_PC = (
+        pairwise_log_similarity(
+            mixture.at_least_float32(), candidates.mixture.at_least_float32(), anchors_P, labels_P
+        ).exp()
+        / temperature
+    )
+    in_denominator_PC = not_self_AC[anchors_P] & other.known.T[labels_P]
+    log_denominator_P = torch.logsumexp(similarity_PC.masked_fill(~in_denominator_PC, -torch.inf), dim=1)
+    weights_PC = weights_AC[anchors_P] * other.positive.T[labels_P]
+    total = (weights_PC * (log_denominator_P.unsqueeze(1) - similarity_PC)).sum()
+    count = anchor.num_images if num_images is None else num_images
+    return total / max(count, 1)
+
+
+class ContrastiveLoss(torch.nn.Module):
+    """`contrastive_loss` with its temperature."""
+
+    def __init__(self, temperature: float = 0.2) -> None:
+        super().__init__()
+        check_between("temperature", temperature, 0, math.inf, open_low=True)
+        self.temperature = temperature
+
+    def forward(
+        self, mixture: KernelMixture, targets: Tensor, candidates: Candidates | None = None
+    ) -> Tensor:
+        return contrastive_loss(mixture, targets, temperature=self.temperature, candidates=candidates)
+
+
+def _positive_weights(
+    anchor: Annotation, other: Annotation, not_self_AC: Bool[Tensor, "A C"], dtype: torch.dtype
+) -> Float[Tensor, "A C"]:
+    """W_nm = J(n, m) / |A(n)| for m in A(n), else 0; J over the labels known in both images."""
+    positive_AL, known_AL = anchor.positive.to(dtype), anchor.known.to(dtype)
+    positive_CL, known_CL = other.positive.to(dtype), other.known.to(dtype)
+    shared_AC = positive_AL @ positive_CL.T
+    union_AC = positive_AL @ known_CL.T + known_AL @ positive_CL.T - shared_AC
+    shares_label_AC = (shared_AC > 0) & not_self_AC
+    num_positives_A1 = shares_label_AC.sum(dim=1, keepdim=True)
+    return shares_label_AC * shared_AC / (union_AC * num_positives_A1).clamp(min=1)
+
+
+def _not_self(
+    num_anchors: int, num_candidates: int, first_anchor: int, device: torch.device
+) -> Bool[Tensor, "A C"]:
+    anchor_positions = torch.arange(first_anchor, first_anchor + num_anchors, device=device)
+    return anchor_positions.unsqueeze(1) != torch.arange(num_candidates, device=device)
+
+
+def _check_candidates(mixture: KernelMixture, targets: Tensor, candidates: Candidates) -> None:
+    check_same_shape("targets", targets, "the mixture's logits", mixture.logits)
+    check_same_shape(
+        "candidates.targets", candidates.targets, "candidates.mixture's logits", candidates.mixture.logits
+    )
+    if candidates.mixture.kernel != mixture.kernel or candidates.mixture.feature_dim != mixture.feature_dim:
+        raise ValueError(
+            f"candidates.mixture must be {mixture.kernel} of dimension {mixture.feature_dim}, the anchors'; "
+            f"got {candidates.mixture.kernel} of dimension {candidates.mixture.feature_dim}"
+        )
+    if not 0 <= candidates.first_anchor <= len(candidates.targets) - len(targets):
+        raise ValueError(
+            f"candidates.first_anchor must leave room for {len(targets)} anchors among "
+            f"{len(candidates.targets)} candidates; got {candidates.first_anchor}"
+        )
+    check_finite("mixture.means", mixture.means)
+    check_finite("mixture.variances", mixture.variances)

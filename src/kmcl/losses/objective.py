@@ -1,0 +1,109 @@
+"""Eq. 8: the weighted sum of the three losses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from kmcl.data.targets import read_targets
+from kmcl.kernels import KernelMixture
+from kmcl.losses.arguments import check_between
+from kmcl.losses.asymmetric import asymmetric_loss
+from kmcl.losses.contrastive import contrastive_loss
+from kmcl.losses.distributed import gather_candidates, is_distributed, mean_over_processes
+from kmcl.losses.reconstruction import reconstruction_loss
+from kmcl.shapes import Float, Num
+
+
+@dataclass(frozen=True)
+class ObjectiveSettings:
+    """Weights of the three terms and the hyper-parameters inside them; the defaults are the paper's.
+
+    The paper's text and its table swap the names of the two weights, not their values: classification 0.1,
+    contrastive 0.3.
+    """
+
+    reconstruction_weight: float = 1.0
+    classification_weight: float = 0.1
+    contrastive_weight: float = 0.3
+    temperature: float = 0.2
+    positive_focus: float = 0.0
+    negative_focus: float = 4.0
+    probability_margin: float = 0.05
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            high = 0.999 if field.name == "probability_margin" else math.inf
+            check_between(
+                field.name, getattr(self, field.name), 0, high, open_low=field.name == "temperature"
+            )
+
+
+OBJECTIVES = {
+    "paper": ObjectiveSettings(),
+    # The authors' code adds the terms unweighted but sums the classification term over a batch of 64;
+    # in the units of Eq. 5 to 7 that is 1/64 : 1 : 1/64. Its Jaccard index stands inside the logarithm,
+    # where it has no gradient; here it stays outside, as printed.
+    "released": ObjectiveSettings(
+        reconstruction_weight=1 / 64, classification_weight=1.0, contrastive_weight=1 / 64, temperature=0.17
+    ),
+}
+
+
+class ObjectiveTerms(NamedTuple):
+    """The three terms, unweighted, and their weighted sum."""
+
+    reconstruction: Float[Tensor, ""]
+    classification: Float[Tensor, ""]
+    contrastive: Float[Tensor, ""]
+    total: Float[Tensor, ""]
+
+
+def kmcl_objective(
+    features: Float[Tensor, "B D"],
+    mixture: KernelMixture,
+    targets: Num[Tensor, "B L"],
+    settings: ObjectiveSettings = OBJECTIVES["paper"],
+) -> ObjectiveTerms:
+    """L = λ_REC L_REC + λ_ASL L_ASL + λ_KMCL L_KMCL (Eq. 8, where λ_REC = 1).
+
+    Where several processes train together (torch.distributed), each returns its share: the mean over
+    processes is the objective of the global batch, exactly.
+    """
+    candidates, num_images = None, None
+    if is_distributed():
+        candidates = gather_candidates(mixture, targets)
+        num_images = mean_over_processes(read_targets(targets).num_images, targets.device)
+    reconstruction = reconstruction_loss(features, mixture, targets, num_images=num_images)
+    classification = asymmetric_loss(
+        mixture.logits,
+        targets,
+        positive_focus=settings.positive_focus,
+        negative_focus=settings.negative_focus,
+        probability_margin=settings.probability_margin,
+        num_images=num_images,
+    )
+    contrastive = contrastive_loss(
+        mixture, targets, temperature=settings.temperature, candidates=candidates, num_images=num_images
+    )
+    total = (
+        settings.reconstruction_weight * reconstruction
+        + settings.classification_weight * classification
+        + settings.contrastive_weight * contrastive
+    )
+    return ObjectiveTerms(reconstruction, classification, contrastive, total)
+
+
+class KMCLObjective(torch.nn.Module):
+    """`kmcl_objective` with its settings; `KMCLObjective(OBJECTIVES["released"])` for another preset."""
+
+    def __init__(self, settings: ObjectiveSettings = OBJECTIVES["paper"]) -> None:
+        super().__init__()
+        self.settings = settings
+
+    def forward(self, features: Tensor, mixture: KernelMixture, targets: Tensor) -> ObjectiveTerms:
+        return kmcl_objective(features, mixture, targets, self.settings)

@@ -1,0 +1,103 @@
+"""The Kernel Mixture Module: from a feature vector to the parameters of a kernel mixture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from kmcl.errors import InputError
+from kmcl.kernels import KernelMixture, kernel_family
+from kmcl.kernels.precision import at_least_float32, without_autocast
+from kmcl.shapes import Float
+
+
+class KernelMixtureHead(nn.Module):
+    """KMM of the paper (Fig. 3 and appendix "Forward Propagation in KMM").
+
+        π = sigmoid(W_π f + b_π)      μ = W_μ f + b_μ      σ² = ELU(W_σ f + b_σ) + 2 + ε
+
+    in_features:      D, the encoder's feature width
+    num_labels:       L
+    kernel:           a name in `kmcl.kernels.KERNELS`; decides how many means and variances there are
+    init:             a name in `INITIAL_VALUES`
+    variance_epsilon: ε
+    elu_alpha:        α of ELU, whose lower bound -α makes every variance exceed 2 - α + ε (paper: 1)
+
+    Computes in float32 or better: the paper's variance weights sum D features, more than float16 can hold.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_labels: int,
+        kernel: str = "isotropic",
+        *,
+        init: str = "paper",
+        variance_epsilon: float = 1e-7,
+        elu_alpha: float = 1.0,
+    ) -> None:
+        super().__init__()
+        for name, value in (("in_features", in_features), ("num_labels", num_labels)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1; got {value}")
+        if not variance_epsilon > 0:
+            raise ValueError(f"variance_epsilon must be above 0; got {variance_epsilon}")
+        if not 0 < elu_alpha <= 2:
+            raise ValueError(
+                f"elu_alpha must be above 0 and at most 2, or variances go negative; got {elu_alpha}"
+            )
+        family = kernel_family(kernel)
+        self.kernel = kernel
+        self.in_features = in_features
+        self.num_labels = num_labels
+        self.variance_epsilon = variance_epsilon
+        self.elu_alpha = elu_alpha
+        self.logits = nn.Linear(in_features, num_labels)
+        self.means = nn.Linear(in_features, math.prod(family.mean_shape(num_labels, in_features)))
+        self.variances = nn.Linear(in_features, math.prod(family.variance_shape(num_labels, in_features)))
+        if init not in INITIAL_VALUES:
+            raise InputError(f"init must be one of {', '.join(INITIAL_VALUES)}; got {init!r}")
+        INITIAL_VALUES[init](self)
+
+    @without_autocast
+    def forward(self, features: Float[Tensor, "B D"]) -> KernelMixture:
+        if features.ndim != 2 or features.shape[1] != self.in_features:
+            raise ValueError(f"features must be B x {self.in_features}; got shape {tuple(features.shape)}")
+        if not features.is_floating_point():
+            raise ValueError(f"features must be floating point; got {features.dtype}")
+        family = kernel_family(self.kernel)
+        features = at_least_float32(features)
+        batch_size = features.shape[0]
+        mean_shape = family.mean_shape(self.num_labels, self.in_features)
+        variance_shape = family.variance_shape(self.num_labels, self.in_features)
+        raw_variances = _apply_linear(self.variances, features).reshape(batch_size, *variance_shape)
+        return KernelMixture(
+            logits=_apply_linear(self.logits, features),
+            means=_apply_linear(self.means, features).reshape(batch_size, *mean_shape),
+            variances=functional.elu(raw_variances, self.elu_alpha) + 2 + self.variance_epsilon,
+            feature_dim=self.in_features,
+            kernel=self.kernel,
+        )
+
+
+def _apply_linear(layer: nn.Linear, features: Tensor) -> Tensor:
+    return functional.linear(features, layer.weight.to(features.dtype), layer.bias.to(features.dtype))
+
+
+@torch.no_grad()
+def _paper_initial_values(head: KernelMixtureHead) -> None:
+    """Mixture and mean weights uniform in (0, 0.1], variance weights 1, biases 0 (hyper-parameter table)."""
+    for layer in (head.logits, head.means):
+        layer.weight.uniform_(
+            -0.1, 0
+        ).neg_()  # uniform_ includes its lower end: the sign moves it to the upper
+        layer.bias.zero_()
+    head.variances.weight.fill_(1)
+    head.variances.bias.zero_()
+
+
+INITIAL_VALUES: dict[str, Callable[[KernelMixtureHead], None]] = {"paper": _paper_initial_values}

@@ -1,0 +1,66 @@
+"""Pairwise similarities over chosen pairs against loops, with both the gathered and the blocked form."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from kmcl.kernels import KERNELS, pairs, pairwise_log_similarity
+from random_inputs import make_mixture
+from reference import loops
+
+ROWS = torch.tensor([0, 2, 1, 1, 2])
+LABELS = torch.tensor([0, 0, 0, 1, 2])
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("block_elements", [1, 2**18])
+def test_values(kernel, block_elements, monkeypatch):
+    monkeypatch.setattr(pairs, "BLOCK_ELEMENTS", block_elements)
+    anchors, candidates = make_mixture(kernel, 3, 3, 4), make_mixture(kernel, 5, 3, 4, seed=1)
+    means, variances = loops.expand(anchors)
+    other_means, other_variances = loops.expand(candidates)
+    expected = [
+        [
+            loops.similarity(means[n, k], variances[n, k], other_means[i, k], other_variances[i, k], kernel)
+            for i in range(5)
+        ]
+        for n, k in zip(ROWS.tolist(), LABELS.tolist(), strict=True)
+    ]
+    actual = pairwise_log_similarity(anchors, candidates, ROWS, LABELS).exp()
+    np.testing.assert_allclose(actual, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("block_elements", [1, 2**18])
+def test_gradients(kernel, block_elements, monkeypatch):
+    monkeypatch.setattr(pairs, "BLOCK_ELEMENTS", block_elements)
+    anchors, candidates = make_mixture(kernel, 3, 3, 2), make_mixture(kernel, 4, 3, 2, seed=1)
+
+    def value(means, variances, other_means, other_variances):
+        return pairwise_log_similarity(
+            replace(anchors, means=means, variances=variances),
+            replace(candidates, means=other_means, variances=other_variances),
+            ROWS,
+            LABELS,
+        )
+
+    tensors = (anchors.means, anchors.variances, candidates.means, candidates.variances)
+    assert torch.autograd.gradcheck(value, [t.clone().requires_grad_() for t in tensors])
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_no_pair_at_all(kernel):
+    mixture = make_mixture(kernel, 3, 3, 4)
+    none = torch.empty(0, dtype=torch.int64)
+    assert pairwise_log_similarity(mixture, mixture, none, none).shape == (0, 3)
+
+
+def test_a_single_label_shared_variance_kernel():
+    """With L = 1 the label axis of shared variances and of means coincide."""
+    mixture = make_mixture("gaussian", 3, 1, 4)
+    rows, labels = torch.tensor([0, 1]), torch.tensor([0, 0])
+    assert pairwise_log_similarity(mixture, mixture, rows, labels).shape == (2, 3)

@@ -1,0 +1,111 @@
+"""Eq. 6."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch.nn import functional
+
+from kmcl.losses import AsymmetricLoss, asymmetric_loss
+from random_inputs import make_targets
+from reference import loops
+
+SETTINGS = list(itertools.product([0.0, 0.5, 1.0], [0.0, 0.5, 4.0], [0.0, 0.05, 0.3]))
+
+
+@pytest.mark.parametrize(("positive_focus", "negative_focus", "margin"), SETTINGS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equals_the_loop(positive_focus, negative_focus, margin, dtype):
+    logits = 3 * torch.randn(6, 5, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    targets = make_targets(6, 5, unknown=0.2)
+    expected = loops.asymmetric(logits, targets, positive_focus, negative_focus, margin)
+    actual = asymmetric_loss(
+        logits,
+        targets,
+        positive_focus=positive_focus,
+        negative_focus=negative_focus,
+        probability_margin=margin,
+    )
+    assert actual.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_without_focus_and_margin_it_is_binary_cross_entropy():
+    logits, targets = 5 * torch.randn(4, 6, dtype=torch.float64), make_targets(4, 6)
+    actual = asymmetric_loss(logits, targets, negative_focus=0.0, probability_margin=0.0)
+    expected = functional.binary_cross_entropy_with_logits(logits, targets.double(), reduction="sum") / 4
+    torch.testing.assert_close(actual, expected)
+
+
+def test_hand_value():
+    """π = 0.5 for both: -log 0.5 for the present label, -0.45⁴ log 0.55 for the absent one."""
+    loss = asymmetric_loss(torch.zeros(1, 2), torch.tensor([[1, 0]]))
+    assert loss.item() == pytest.approx(0.6931472 + 0.0245154, rel=1e-5)
+
+
+@pytest.mark.parametrize(("positive_focus", "negative_focus", "margin"), SETTINGS)
+def test_gradients(positive_focus, negative_focus, margin):
+    logits = 2 * torch.randn(3, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    targets = make_targets(3, 4, unknown=0.2)
+    assert torch.autograd.gradcheck(
+        lambda x: asymmetric_loss(
+            x,
+            targets,
+            positive_focus=positive_focus,
+            negative_focus=negative_focus,
+            probability_margin=margin,
+        ),
+        logits.requires_grad_(),
+    )
+
+
+@pytest.mark.parametrize(("positive_focus", "negative_focus", "margin"), SETTINGS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_certain_logits_have_finite_values_and_gradients(positive_focus, negative_focus, margin, dtype):
+    # -2.944439 is where the probability meets the margin of 0.05.
+    logits = torch.tensor([[-6e4, -200.0, -2.944439, 0.0, 200.0, 6e4]] * 2, dtype=dtype, requires_grad=True)
+    targets = torch.tensor([[1] * 6, [0] * 6])
+    loss = asymmetric_loss(
+        logits,
+        targets,
+        positive_focus=positive_focus,
+        negative_focus=negative_focus,
+        probability_margin=margin,
+    )
+    loss.backward()
+    assert loss.dtype == torch.float32
+    assert torch.isfinite(loss)
+    assert logits.grad is not None
+    assert torch.isfinite(logits.grad).all()
+
+
+def test_easy_negatives_cost_nothing():
+    logits = torch.tensor([[-3.0, -4.0]], requires_grad=True)  # π below the margin of 0.05
+    loss = asymmetric_loss(logits, torch.tensor([[0, 0]]))
+    loss.backward()
+    assert loss.item() == 0
+    assert logits.grad is not None
+    assert (logits.grad == 0).all()
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+def test_wrong_arguments_are_named():
+    logits, targets = torch.zeros(2, 3), torch.zeros(2, 3)
+    with pytest.raises(ValueError, match=r"targets must be 0, 1 or unknown .* got 2\.0 for image 1, label 0"):
+        asymmetric_loss(logits, torch.tensor([[0.0, 0, 0], [2, 0, 0]]))
+    with pytest.raises(ValueError, match=r"targets must have the shape of logits, \(2, 3\); got \(2, 2\)"):
+        asymmetric_loss(logits, targets[:, :2])
+    with pytest.raises(ValueError, match=r"logits must be finite; got inf at position \[0, 1\]"):
+        asymmetric_loss(torch.tensor([[0, torch.inf]]), targets[:1, :2])
+    with pytest.raises(ValueError, match=r"probability_margin must be .* got 1\.5"):
+        AsymmetricLoss(probability_margin=1.5)
+    with pytest.raises(ValueError, match=r"negative_focus must be a finite number at least 0; got -1"):
+        AsymmetricLoss(negative_focus=-1)
+
+
+def test_module_passes_each_parameter_on():
+    logits, targets = torch.randn(3, 4), make_targets(3, 4)
+    module = AsymmetricLoss(positive_focus=0.5, negative_focus=2.0, probability_margin=0.1)
+    expected = loops.asymmetric(logits, targets, 0.5, 2.0, 0.1)
+    assert module(logits, targets).item() == pytest.approx(expected, rel=1e-5)
