@@ -1,0 +1,202 @@
+"""Training augmentations: from images at the working size to varied images at the encoder's size.
+
+    none     nothing
+    light    shifts of up to an eighth of the side: for small images and symbols, which have no mirror image
+    medical  small rotation and zoom, brightness and contrast; no flips, since left and right differ
+    photo    mild random crop, horizontal flip, colour jitter, a small Cutout in half of the images
+    paper    Cutout 0.5, then RandAugment, as in the paper's table (which has no flip)
+
+Each is a function of images and of one row of uniform numbers per image (see `randomness`), so the result for
+an image does not depend on the batch or the process it is made in. Images stay uint8 (batch x height x width
+x channel); the classifier normalises them on its own device with its encoder's mean and standard deviation.
+
+An augmentation that crops works on images somewhat larger than its result (`working_scale`), so that cropping
+does not mean enlarging; decoding and caching produce that working size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F  # noqa: N812
+from PIL import Image
+from torch import Tensor
+
+from kmcl.data.randaugment import rand_augment
+
+AugmentationName = Literal["paper", "photo", "medical", "light", "none"]
+Draws = npt.NDArray[np.float64]
+
+# 256 / 224, the field's usual ratio of stored to cropped side.
+CROPPED_FROM = 8 / 7
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """How large the images come in, relative to the result, and what is done to a batch of them.
+
+    apply: (B x W x W x 3 uint8, result side S, B x DRAWS_PER_IMAGE uniforms) -> B x S x S x 3 uint8.
+    """
+
+    apply: Callable[[Tensor, int, Draws], Tensor]
+    working_scale: float = 1.0
+
+    def working_size(self, image_size: int) -> int:
+        return round(image_size * self.working_scale)
+
+
+def resize(images_BHWC: Tensor, height: int, width: int) -> Tensor:
+    """Bilinear with antialiasing; torch's uint8 kernel is 3 times as fast as Pillow's, equal to 1/255."""
+    planes = images_BHWC.permute(0, 3, 1, 2)
+    resized = F.interpolate(planes, (height, width), mode="bilinear", antialias=True, align_corners=False)
+    return resized.permute(0, 2, 3, 1)
+
+
+def paper(images: Tensor, image_size: int, draws: Draws) -> Tensor:
+    """Cutout of half the side, then RandAugment, in the order of the ASL recipe the paper builds on."""
+    images = images.clone()
+    cutout(images, draws[:, :5], side=0.5)
+    for image, row in zip(images, draws[:, 5:], strict=True):
+        image.copy_(_from_pil(rand_augment(_to_pil(image), row)))
+    return images
+
+
+def photo(images: Tensor, image_size: int, draws: Draws) -> Tensor:
+    """Crop 50 to 100 % of the area (aspect 4:5 to 5:4), flip half, jitter colours by 20 %, cut out some."""
+    results = images.new_empty((len(images), image_size, image_size, 3))
+    for image, result, row in zip(images, results, draws, strict=True):
+        top, left, height, width = crop_box(len(image), row[:4])
+        window = image[None, top : top + height, left : left + width]
+        cropped = resize(window, image_size, image_size)[0]
+        if row[4] < 0.5:
+            cropped = cropped.flip(1)
+        brightness, contrast, saturation = 0.8 + 0.4 * row[5:8]
+        result.copy_(_from_pil(jitter_colours(_to_pil(cropped), brightness, contrast, saturation)))
+    cutout(results, draws[:, 9:14], side=0.25, only=np.flatnonzero(draws[:, 8] < 0.5))
+    return results
+
+
+def medical(images: Tensor, image_size: int, draws: Draws) -> Tensor:
+    """Rotate by up to 10 degrees, zoom in by up to 15 % near the middle (one resampling does both), jitter
+    brightness and contrast by 15 %."""
+    results = images.new_empty((len(images), image_size, image_size, 3))
+    for image, result, row in zip(images, results, draws, strict=True):
+        moved = _to_pil(image).transform(
+            (image_size, image_size),
+            Image.Transform.AFFINE,
+            rotation_and_zoom(len(image), image_size, row[:4]),
+            Image.Resampling.BILINEAR,
+        )
+        brightness, contrast = 0.85 + 0.3 * row[4:6]
+        result.copy_(_from_pil(jitter_colours(moved, brightness, contrast, saturation=1.0)))
+    return results
+
+
+def light(images: Tensor, image_size: int, draws: Draws) -> Tensor:
+    """Shift by up to an eighth of the side either way; the border is repeated into the gap."""
+    most = image_size // 8
+    shifts = np.floor(draws[:, :2] * (2 * most + 1)).astype(np.int64) - most
+    shifted = np.empty(images.shape, dtype=np.uint8)
+    for image, result, (down, right) in zip(images.numpy(), shifted, shifts, strict=True):
+        up, left = max(0, -down), max(0, -right)
+        down, right = max(0, down), max(0, right)
+        kept = image[up : image_size - down, left : image_size - right]
+        body = result[down : image_size - up]
+        body[:, right : image_size - left] = kept
+        body[:, :right] = kept[:, :1]
+        body[:, image_size - left :] = kept[:, -1:]
+        result[:down] = body[0]
+        result[image_size - up :] = body[-1]
+    return torch.from_numpy(shifted)
+
+
+def none(images: Tensor, image_size: int, draws: Draws) -> Tensor:
+    return images
+
+
+AUGMENTATIONS: dict[AugmentationName, Augmentation] = {
+    "paper": Augmentation(paper),
+    "photo": Augmentation(photo, CROPPED_FROM),
+    "medical": Augmentation(medical, CROPPED_FROM),
+    "light": Augmentation(light),
+    "none": Augmentation(none),
+}
+
+
+def cutout(images: Tensor, draws: Draws, *, side: float, only: npt.NDArray[np.int64] | None = None) -> None:
+    """Cover, in place, a square of `side` of each image with one random colour.
+
+    The centre is uniform over the image and what sticks out is cut off, so between a quarter of the square
+    and all of it is covered. draws: B x 5 (place down and across, three colour values).
+    """
+    extent = images.shape[1]
+    length = int(side * extent + 0.5)
+    starts = np.floor(draws[:, :2] * extent).astype(np.int64) - length // 2
+    colours = torch.from_numpy(np.floor(draws[:, 2:5] * 256).astype(np.uint8))
+    for number in range(len(images)) if only is None else only:
+        top, left = (max(0, int(start)) for start in starts[number])
+        bottom, right = (max(0, int(start) + length) for start in starts[number])
+        images[number, top:bottom, left:right] = colours[number]
+
+
+def crop_box(side: int, draws: Draws) -> tuple[int, int, int, int]:
+    """(top, left, height, width) of 50 to 100 % of a square's area with an aspect from 4:5 to 5:4."""
+    area = 0.5 + 0.5 * float(draws[0])
+    stretch = math.exp(0.5 * math.log(1.25) * (2 * float(draws[1]) - 1))
+    height = min(side, max(1, round(side * math.sqrt(area) * stretch)))
+    width = min(side, max(1, round(side * math.sqrt(area) / stretch)))
+    top = int(float(draws[2]) * (side - height + 1))
+    left = int(float(draws[3]) * (side - width + 1))
+    return top, left, height, width
+
+
+def rotation_and_zoom(
+    side: int, image_size: int, draws: Draws
+) -> tuple[float, float, float, float, float, float]:
+    """Coefficients (a, b, c, d, e, f) that map a pixel (x, y) of the result to (ax + by + c, dx + ey + f).
+
+    draws: angle within 10 degrees, extent 85 to 100 % of the side, centre such that the unrotated window
+    stays inside.
+    """
+    angle = math.radians(10.0 * (2 * draws[0] - 1))
+    extent = side * (1.0 - 0.15 * draws[1])
+    centre_x, centre_y = side / 2 + (side - extent) / 2 * (2 * draws[2:4] - 1)
+    cos, sin = (extent / image_size * ratio for ratio in (math.cos(angle), math.sin(angle)))
+    half = image_size / 2
+    return cos, sin, centre_x - half * (cos + sin), -sin, cos, centre_y - half * (cos - sin)
+
+
+def jitter_colours(image: Image.Image, brightness: float, contrast: float, saturation: float) -> Image.Image:
+    """Scale saturation (about each pixel's grey), then contrast (about middle grey), then brightness.
+
+    With gains b, c, s and the grey g = 0.299 R + 0.587 G + 0.114 B of its pixel, a value x becomes
+
+        b (c (s x + (1 - s) g - 127.5) + 127.5),
+
+    cut to 0..255: one linear map of the three channels.
+    """
+    own = brightness * contrast * saturation
+    red, green, blue = (brightness * contrast * (1 - saturation) * share for share in (0.299, 0.587, 0.114))
+    offset = brightness * 127.5 * (1 - contrast)
+    return image.convert(
+        "RGB",
+        (
+            red + own, green, blue, offset,
+            red, green + own, blue, offset,
+            red, green, blue + own, offset,
+        ),
+    )  # fmt: skip
+
+
+def _to_pil(image: Tensor) -> Image.Image:
+    return Image.fromarray(image.numpy())
+
+
+def _from_pil(image: Image.Image) -> Tensor:
+    return torch.from_numpy(np.array(image))

@@ -1,0 +1,161 @@
+"""A decoded-image cache: every image decoded and resized once, then read as plain bytes.
+
+`open_cached` decodes the whole split to its working size before the first batch, with one thread per core,
+and keeps it as one uint8 array in memory or in a file. Training then decodes nothing, not even in its first
+epoch, and an unreadable image is met at the start of a run instead of in the middle of it. Batches are bit
+for bit those of the uncached loader.
+
+A cache that does not fit, in memory or on the disk, is not an error: a `CacheWarning` says how much was
+needed, and loading goes on uncached.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from kmcl.data.cache_file import CacheFile, content_key
+from kmcl.data.dataset import ImageStore
+from kmcl.data.decoding import DecodedImages, ImageSource, Progress, Rows, available_cores, decode_many
+from kmcl.data.source_cache import cache_folder
+from kmcl.errors import InputError
+
+CacheKind = Literal["none", "memory", "disk"]
+CACHE_KINDS: tuple[CacheKind, ...] = ("none", "memory", "disk")
+
+# Left free for the rest of the program when a cache in memory is considered.
+SPARE_MEMORY = 1 << 30
+
+
+class CacheWarning(UserWarning):
+    """The cache could not be used; the run goes on, more slowly."""
+
+
+class MemoryImages:
+    """Decoded images in one tensor, which worker processes share with this one instead of copying it."""
+
+    def __init__(self, pixels: Tensor, problems: dict[int, str]) -> None:
+        self._pixels, self._problems = pixels, problems
+
+    def __len__(self) -> int:
+        return len(self._pixels)
+
+    def rows(self, indices: npt.NDArray[np.int64]) -> Rows:
+        pixels = self._pixels.index_select(0, torch.from_numpy(indices))
+        return Rows(pixels, _problem_slots(indices, self._problems))
+
+
+class DiskImages:
+    """Decoded images in a file mapped into memory; every process of the machine shares its pages."""
+
+    def __init__(self, path: Path, num_images: int, size: int, problems: dict[int, str]) -> None:
+        self._path, self._shape, self._problems = path, (num_images, size, size, 3), problems
+        self._pixels = self._map()
+
+    def _map(self) -> Tensor:
+        # Copy-on-write, so that the file cannot change through this tensor.
+        return torch.from_numpy(np.memmap(self._path, dtype=np.uint8, mode="c", shape=self._shape))
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name != "_pixels"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._pixels = self._map()
+
+    def __len__(self) -> int:
+        return self._shape[0]
+
+    def rows(self, indices: npt.NDArray[np.int64]) -> Rows:
+        pixels = self._pixels.index_select(0, torch.from_numpy(indices))
+        return Rows(pixels, _problem_slots(indices, self._problems))
+
+
+def _problem_slots(indices: npt.NDArray[np.int64], problems: dict[int, str]) -> dict[int, str]:
+    if not problems:
+        return {}
+    return {slot: problems[index] for slot, index in enumerate(indices.tolist()) if index in problems}
+
+
+def open_cached(
+    store: ImageStore,
+    size: int,
+    kind: CacheKind,
+    *,
+    cache_dir: Path | None = None,
+    skip_bad_images: bool = False,
+    on_progress: Progress | None = None,
+) -> ImageSource:
+    """The images of `store` at `size` x `size`, through a cache of the wanted kind where that is possible.
+
+    on_progress is called with (images done, images in all) while the cache is filled. Without
+    `skip_bad_images` the first unreadable image raises InputError.
+    """
+    if kind == "none":
+        return DecodedImages(store, size)
+    needed = len(store) * size * size * 3
+    try:
+        if kind == "memory":
+            return _in_memory(store, size, needed, skip_bad_images, on_progress)
+        folder = cache_dir if cache_dir is not None else cache_folder() / "images"
+        return _on_disk(store, size, folder, skip_bad_images, on_progress)
+    except OSError as error:
+        advice = (
+            "cache='disk' needs less memory"
+            if kind == "memory"
+            else "choose another cache_dir, or free some space"
+        )
+        warnings.warn(
+            f"no cache ({kind}) of {needed / 1e9:.2f} GB for {len(store)} images: {error.strerror or error}; "
+            f"going on without it ({advice})",
+            CacheWarning,
+            stacklevel=2,
+        )
+        return DecodedImages(store, size)
+
+
+def _in_memory(
+    store: ImageStore, size: int, needed: int, skip_bad_images: bool, on_progress: Progress | None
+) -> MemoryImages:
+    available = available_memory()
+    if available is not None and needed > available - SPARE_MEMORY:
+        raise OSError(None, f"only {available / 1e9:.2f} GB of memory are available")
+    pixels = torch.empty((len(store), size, size, 3), dtype=torch.uint8)
+    problems: dict[int, str] = {}
+    for index, outcome in enumerate(decode_many(store, range(len(store)), size, available_cores())):
+        if isinstance(outcome, str):
+            problems[index] = outcome
+            if not skip_bad_images:
+                raise InputError(outcome)
+        else:
+            pixels[index] = outcome
+        if on_progress is not None:
+            on_progress(index + 1, len(store))
+    return MemoryImages(pixels, problems)
+
+
+def _on_disk(
+    store: ImageStore, size: int, folder: Path, skip_bad_images: bool, on_progress: Progress | None
+) -> DiskImages:
+    file = CacheFile(folder / f"{content_key(store, size)}.pixels", len(store), size)
+    problems = file.complete(store, skip_bad_images=skip_bad_images, on_progress=on_progress)
+    return DiskImages(file.path, len(store), size, problems)
+
+
+def available_memory() -> int | None:
+    """Bytes that can be allocated without swapping, within the container's limit; None where unknown."""
+    bounds: list[int] = []
+    with contextlib.suppress(OSError, ValueError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        bounds.extend(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    with contextlib.suppress(OSError, ValueError):  # no limit is written as "max"
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
+        bounds.append(limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))
+    return min(bounds) if bounds else None
