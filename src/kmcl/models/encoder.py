@@ -18,7 +18,7 @@ from kmcl.shapes import Float
 declare_missing_operators()
 import timm  # noqa: E402
 
-__all__ = ["Encoder", "EncoderFeatures", "build_encoder"]
+__all__ = ["Encoder", "EncoderFeatures", "build_encoder", "dry_run"]
 
 
 class EncoderFeatures(NamedTuple):
@@ -110,6 +110,25 @@ def build_encoder(
     return Encoder(backbone, name, in_channels, image_size or own_size)
 
 
+def dry_run(module: nn.Module, in_channels: int, image_size: int) -> Any:
+    """What the module makes of one square image in evaluation mode, on the meta device.
+
+    Tensors there have shapes and no values, so nothing is computed. The module itself is left as it was.
+    """
+    state = {
+        name: tensor.to("meta") for name, tensor in (*module.named_parameters(), *module.named_buffers())
+    }
+    images = torch.empty(1, in_channels, image_size, image_size, device="meta")
+    modes = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        with torch.no_grad():
+            return torch.func.functional_call(module, state, (images,))
+    finally:
+        for part, training in modes.items():
+            part.training = training
+
+
 def _run(backbone: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:
     maps: Tensor = backbone.forward_features(images)  # type: ignore[operator]
     pooled: Tensor = backbone.forward_head(maps, pre_logits=True)  # type: ignore[operator]
@@ -128,22 +147,14 @@ class _Runner(nn.Module):
 
 
 def _find_layout(backbone: nn.Module, name: str, in_channels: int, input_size: int) -> _Layout:
-    """Run the backbone on the meta device, where tensors have shapes and nothing is computed."""
-    runner = _Runner(backbone)
-    state = {key: value.to("meta") for key, value in (*runner.named_parameters(), *runner.named_buffers())}
-    images = torch.empty(1, in_channels, input_size, input_size, device="meta")
-    was_training = backbone.training
-    backbone.eval()
+    """See what shapes the backbone gives, since timm does not say it in one way for all families."""
     try:
-        with torch.no_grad():
-            maps, pooled = torch.func.functional_call(runner, state, (images,))
+        maps, pooled = dry_run(_Runner(backbone), in_channels, input_size)
     except (RuntimeError, AssertionError, ValueError, TypeError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(
             f"Encoder '{name}' cannot take {in_channels} x {input_size} x {input_size} images: {reason}"
         ) from error
-    finally:
-        backbone.train(was_training)
 
     spatial_dim = int(backbone.num_features)  # type: ignore[arg-type]
     if not isinstance(maps, Tensor) or maps.ndim not in (3, 4) or not isinstance(pooled, Tensor):

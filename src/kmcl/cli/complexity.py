@@ -1,0 +1,136 @@
+"""`kmcl complexity`: the size and the cost of an encoder with a head, and the paper's figures for them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kmcl.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+DEFAULT_ENCODER = "tf_efficientnet_lite0"
+DEFAULT_LABELS = 20
+
+
+def complexity(
+    encoder: Annotated[
+        str | None, typer.Option(help="Any encoder of timm.", show_default=DEFAULT_ENCODER)
+    ] = None,
+    kernel: Annotated[
+        str | None,
+        typer.Option(
+            help="isotropic, anisotropic, mahalanobis, gaussian; or linear, the plain classifier.",
+            show_default="all of them",
+        ),
+    ] = None,
+    labels: Annotated[
+        int | None, typer.Option(min=1, help="Number of labels.", show_default=str(DEFAULT_LABELS))
+    ] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Side of the images in pixels.", show_default="the encoder's own"),
+    ] = None,
+    paper: Annotated[bool, typer.Option("--paper", help="The paper's figures beside ours.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Print how many parameters a classifier has and how much it computes per image (GMAC)."""
+    if paper:
+        given = {"--encoder": encoder, "--kernel": kernel, "--labels": labels, "--size": size}
+        chosen = [name for name, value in given.items() if value is not None]
+        if chosen:
+            raise InputError(f"--paper has its own encoders and labels and does not go with {chosen[0]}.")
+        rows = _paper_rows()
+    else:
+        rows = _rows(encoder or DEFAULT_ENCODER, kernel, labels or DEFAULT_LABELS, size)
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+
+    from rich.console import Console
+
+    Console().print(_paper_table(rows) if paper else _table(rows))
+
+
+def _rows(encoder: str, kernel: str | None, num_labels: int, image_size: int | None) -> list[dict[str, Any]]:
+    from kmcl.models.complexity import HEADS, measure_encoder_and_head, own_image_size
+
+    rows = []
+    for head in [kernel] if kernel else HEADS:
+        counted = measure_encoder_and_head(encoder, head, num_labels, image_size)
+        rows.append(
+            {
+                "encoder": encoder,
+                "image_size": image_size or own_image_size(encoder),
+                "labels": num_labels,
+                "head": head,
+                "parameters": counted.parameters,
+                "gmac": counted.gmac,
+            }
+        )
+    return rows
+
+
+def _paper_rows() -> list[dict[str, Any]]:
+    from kmcl.models.complexity import PUBLISHED, published_counterpart
+
+    rows = []
+    for row in PUBLISHED:
+        as_in_paper = published_counterpart(row)
+        rows.append(
+            {
+                "method": row.method,
+                "encoder": row.encoder,
+                "image_size": row.image_size,
+                "labels": row.num_labels,
+                "head": row.head,
+                "parameters": published_counterpart(row, paper_count=False).parameters,
+                "parameters_as_in_paper": as_in_paper.parameters,
+                "parameters_millions_paper": row.parameters_millions,
+                "gmac": as_in_paper.gmac,
+                "gmac_paper": row.gmac,
+            }
+        )
+    return rows
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    from rich.table import Table
+
+    first = rows[0]
+    table = Table(title=f"{first['encoder']} at {first['image_size']} px, {first['labels']} labels")
+    table.add_column("head")
+    table.add_column("parameters (M)", justify="right")
+    table.add_column("GMAC", justify="right")
+    for row in rows:
+        table.add_row(row["head"], f"{row['parameters'] / 1e6:.2f}", f"{row['gmac']:.3f}")
+    return table
+
+
+def _paper_table(rows: list[dict[str, Any]]) -> Table:
+    from rich.table import Table
+
+    table = Table(
+        title=f"KMCL's kernels and ASL's linear head, {rows[0]['labels']} labels; parameters in millions",
+        caption="The paper also counts the encoder's own classifier, which a kernel mixture leaves unused. "
+        '"Ours" counts it too, "true" does not.',
+    )
+    for column in ("head", "encoder"):
+        table.add_column(column)
+    for column in ("px", "params\npaper", "\nours", "\ntrue", "GMAC\npaper", "\nours"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(
+            row["head"],
+            row["encoder"],
+            str(row["image_size"]),
+            f"{row['parameters_millions_paper']:.2f}",
+            f"{row['parameters_as_in_paper'] / 1e6:.2f}",
+            f"{row['parameters'] / 1e6:.2f}",
+            f"{row['gmac_paper']:.2f}",
+            f"{row['gmac']:.2f}",
+        )
+    return table

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+import typer
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+from kmcl.cli.complexity import complexity
+from kmcl.errors import InputError
+from kmcl.models.complexity import (
+    HEADS,
+    PUBLISHED,
+    Complexity,
+    PublishedComplexity,
+    measure_complexity,
+    measure_encoder_and_head,
+    published_counterpart,
+)
+from kmcl.models.encoder import EncoderFeatures, build_encoder
+from kmcl.models.head import KernelMixtureHead
+
+
+def test_the_papers_figures_are_all_there() -> None:
+    figures = {(row.parameters_millions, row.gmac) for row in PUBLISHED}
+    assert figures == {
+        (29.41, 5.74),
+        (44.20, 35.28),
+        (44.14, 35.28),
+        (104.91, 5.81),
+        (71.34, 5.78),
+        (29.40, 5.74),
+    }
+    assert len(PUBLISHED) == 6
+
+
+@pytest.mark.parametrize("row", PUBLISHED, ids=lambda row: f"{row.head}-{row.encoder}")
+def test_our_count_is_the_papers(row: PublishedComplexity) -> None:
+    ours = published_counterpart(row)
+    assert round(ours.parameters_millions, 2) == row.parameters_millions
+    assert ours.gmac == pytest.approx(row.gmac, rel=0.01)
+
+
+def test_true_count_is_what_a_real_model_has() -> None:
+    encoder = build_encoder("test_resnet", image_size=64)
+    head = KernelMixtureHead(encoder.feature_dim, 5, "mahalanobis")
+    held = sum(p.numel() for p in encoder.parameters()) + sum(p.numel() for p in head.parameters())
+    by_name = measure_encoder_and_head("test_resnet", "mahalanobis", 5, 64)
+    assert measure_complexity(encoder, head) == by_name
+    assert by_name.parameters == held
+    as_in_paper = measure_encoder_and_head("test_resnet", "mahalanobis", 5, 64, paper_count=True)
+    assert as_in_paper.parameters - held == 5 * (encoder.feature_dim + 1)
+    assert as_in_paper.macs == by_name.macs
+
+
+def test_a_linear_head_is_the_classifier_the_paper_counts() -> None:
+    plain = measure_encoder_and_head("test_resnet", "linear", 5)
+    assert measure_encoder_and_head("test_resnet", "linear", 5, paper_count=True) == plain
+
+
+def test_macs_of_convolutions_equal_a_hand_count() -> None:
+    """Each kernel weight is used once per position of its layer's output map, at any image size."""
+    encoder = build_encoder("test_resnet", image_size=64).eval()
+    used = []
+
+    def count(layer: nn.Module, _inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        used.append(layer.weight.numel() * output[0, 0].numel())
+
+    for module in encoder.modules():
+        if isinstance(module, nn.Conv2d):
+            module.register_forward_hook(count)
+    for image_size in (64, 96):
+        used.clear()
+        with torch.no_grad():
+            encoder(torch.zeros(1, 3, image_size, image_size))
+        expected = sum(used)
+        assert measure_complexity(encoder, nn.Identity(), image_size).macs == expected
+
+
+def test_macs_of_attention_equal_a_hand_count() -> None:
+    """Attention multiplies queries by keys and weights by values: 2 T^2 D per block, besides its layers."""
+    encoder = build_encoder("test_vit")
+    num_tokens, width, num_blocks = 1 + 10 * 10, 64, len(encoder.backbone.blocks)
+    block_weights = sum(
+        m.weight.numel() for m in encoder.backbone.blocks.modules() if isinstance(m, nn.Linear)
+    )
+    patches = 100 * encoder.backbone.patch_embed.proj.weight.numel()
+    attention = num_blocks * 2 * num_tokens**2 * width
+    expected = patches + num_tokens * block_weights + attention
+    assert measure_complexity(encoder, nn.Identity()).macs == expected
+
+
+class ReadsPositions(nn.Module):
+    """A head like those that weigh positions: a linear score per position."""
+
+    def __init__(self, spatial_dim: int, num_labels: int) -> None:
+        super().__init__()
+        self.score = nn.Linear(spatial_dim, num_labels)
+
+    def forward(self, features: EncoderFeatures) -> Tensor:
+        return self.score(features.spatial).amax(dim=1)
+
+
+def test_heads_may_read_positions_and_the_model_is_left_as_it_was() -> None:
+    encoder = build_encoder("mobilenetv3_small_050", image_size=64)
+    encoder.backbone.conv_stem.eval()  # a frozen part stays frozen
+    head = ReadsPositions(encoder.spatial_dim, 3)
+    bare = measure_complexity(encoder, nn.Identity())
+    measured = measure_complexity(encoder, head, reads="features")
+    assert measured.parameters - bare.parameters == 3 * (encoder.spatial_dim + 1)
+    assert measured.macs - bare.macs == 3 * encoder.spatial_dim * 4
+    assert encoder.training
+    assert not encoder.backbone.conv_stem.training
+    assert next(encoder.parameters()).device.type == "cpu"
+
+
+def test_unknown_names_are_named() -> None:
+    with pytest.raises(InputError, match=r"one of isotropic.*got 'cubic'"):
+        measure_encoder_and_head("test_resnet", "cubic", 5)
+    with pytest.raises(InputError, match="at least 1; got 0"):
+        measure_encoder_and_head("test_resnet", "linear", 0)
+
+
+@pytest.fixture
+def command() -> typer.Typer:
+    app = typer.Typer()
+    app.command()(complexity)
+    return app
+
+
+def test_command_prints_the_counts(command: typer.Typer) -> None:
+    arguments = ["--encoder", "test_resnet", "--labels", "5", "--size", "64"]
+    rows = json.loads(CliRunner().invoke(command, [*arguments, "--json"]).stdout)
+    assert [row["head"] for row in rows] == list(HEADS)
+    for row in rows:
+        expected = measure_encoder_and_head("test_resnet", row["head"], 5, 64)
+        assert Complexity(row["parameters"], round(row["gmac"] * 1e9)) == expected
+    table = CliRunner().invoke(command, [*arguments, "--kernel", "anisotropic"]).stdout
+    assert "test_resnet at 64 px, 5 labels" in table
+    assert f"{rows[1]['parameters'] / 1e6:.2f}" in table
+    assert "isotropic" in table
+    assert "gaussian" not in table
+
+
+def test_command_prints_the_papers_figures_beside_ours_in_80_columns(command: typer.Typer) -> None:
+    result = CliRunner().invoke(command, ["--paper"], env={"COLUMNS": "80"})
+    line = next(line for line in result.stdout.splitlines() if "mahalanobis" in line)
+    assert [cell.strip() for cell in line.split("│")[1:-1]] == [
+        *("mahalanobis", "tresnet_m", "224", "71.34", "71.34", "71.32", "5.78", "5.78")
+    ]
+    assert "…" not in result.stdout
+    conflict = CliRunner().invoke(command, ["--paper", "--labels", "3"])
+    assert isinstance(conflict.exception, InputError)
+    assert "--labels" in str(conflict.exception)
