@@ -1,0 +1,192 @@
+"""Temperature scaling per label: probabilities that mean what they say, fitted on the validation split.
+
+    p' = sigmoid(logit(p) / T + c)
+
+T is the label's temperature, above 1 where the model is too sure; c its bias, 0 unless asked for. A
+temperature keeps each label's ranking (average precision and AUC) and the decisions at 0.5; a bias moves
+those decisions. Losses that treat present and absent labels differently, like the asymmetric loss, shift
+probabilities to one side, which only a bias can undo.
+
+A label with few positives tells little about its temperature, so each label is drawn towards the one
+temperature fitted on all labels together (and that one towards 1): with m positives (or negatives, if they
+are fewer) and `prior_count` k, the label's own fit weighs about m / (m + k).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from kmcl.errors import InputError
+from kmcl.evaluation.json_values import JsonObject, to_json_object
+from kmcl.evaluation.predictions import Mask, Predictions, Scores
+from kmcl.evaluation.ranking import Values
+
+LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 0.05, 20.0
+
+
+@dataclass(frozen=True)
+class Temperatures:
+    """Temperatures and biases of L labels.
+
+    shared: labels without positives or without negatives; theirs are the ones of all labels together.
+    """
+
+    labels: tuple[str, ...]
+    temperatures: Values
+    biases: Values
+    shared_temperature: float
+    shared_bias: float
+    shared: tuple[str, ...]
+
+    def apply(self, scores: Scores) -> Scores:
+        """Calibrate N x L probabilities."""
+        scaled = logit(scores) / self.temperatures + self.biases
+        return _sigmoid(scaled).astype(np.float32)
+
+    def calibrate(self, predictions: Predictions) -> Predictions:
+        """The same predictions with calibrated scores."""
+        if predictions.labels != self.labels:
+            raise InputError(
+                f"temperatures are for labels {list(self.labels)}, "
+                f"predictions have {list(predictions.labels)}"
+            )
+        return replace(predictions, scores=self.apply(predictions.scores))
+
+    def to_json(self) -> JsonObject:
+        return to_json_object(self)
+
+    @classmethod
+    def from_json(cls, fields: JsonObject) -> Self:
+        """Rebuild what `to_json` gave; InputError when something is missing, unknown or out of range."""
+        try:
+            sequences = {name: tuple(fields[name]) for name in ("labels", "shared")}
+            arrays = {name: np.asarray(fields[name], np.float64) for name in ("temperatures", "biases")}
+            found = cls(**{**fields, **sequences, **arrays})
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"not a set of temperatures: {error!r}") from error
+        shape = (len(found.labels),)
+        if not (found.temperatures.shape == found.biases.shape == shape):
+            raise InputError(f"temperatures and biases must be {shape[0]} values each")
+        if not ((found.temperatures > 0) & np.isfinite(found.temperatures) & np.isfinite(found.biases)).all():
+            raise InputError(f"temperatures must be finite and above 0, got {found.temperatures.tolist()}")
+        return found
+
+
+def fit_temperatures(
+    predictions: Predictions, with_bias: bool = False, prior_count: float = 10.0
+) -> Temperatures:
+    """Fit by likelihood on these predictions, which must not be those calibration is then judged on.
+
+    with_bias:   fit c too (Platt scaling), else c = 0.
+    prior_count: positives at which a label's own fit and that of all labels weigh the same; 0 trusts each
+                 label alone.
+    """
+    if prior_count < 0:
+        raise InputError(f"prior_count must be at least 0, got {prior_count}")
+    evaluated, positive = predictions.evaluated, predictions.positive
+    logits = logit(predictions.scores)
+    overall = _fit(logits[evaluated], positive[evaluated], _Line(1.0, 0.0), with_bias, prior_count)
+    lines, shared = [], []
+    for index, label in enumerate(predictions.labels):
+        there = evaluated[:, index]
+        if not positive[there, index].any() or positive[there, index].all():
+            lines.append(overall)
+            shared.append(label)
+        else:
+            lines.append(_fit(logits[there, index], positive[there, index], overall, with_bias, prior_count))
+    return Temperatures(
+        labels=predictions.labels,
+        temperatures=np.array([1 / line.slope for line in lines]),
+        biases=np.array([line.bias for line in lines]),
+        shared_temperature=1 / overall.slope,
+        shared_bias=overall.bias,
+        shared=tuple(shared),
+    )
+
+
+def logit(scores: npt.NDArray[np.floating]) -> Values:
+    """log(p / (1 - p)), finite: 0 counts as the smallest normal float32, 1 as the largest float32 below 1.
+
+    The bounds differ because float32 has many numbers near 0 and few near 1; no two scores that a float32
+    sigmoid tells apart become equal.
+    """
+    clipped = np.clip(np.asarray(scores, dtype=np.float64), float(np.finfo(np.float32).tiny), 1 - 2.0**-24)
+    return np.log(clipped) - np.log1p(-clipped)
+
+
+class _Line(NamedTuple):
+    """The calibrated logit as a line in the logit: slope 1/T and bias c."""
+
+    slope: float
+    bias: float
+
+
+def _fit(logits: Values, positive: Mask, prior: _Line, with_bias: bool, prior_count: float) -> _Line:
+    """Newton's method with step halving on the penalised negative log-likelihood, which is convex.
+
+    The penalty is a parabola in each parameter around the prior's, curved as the likelihood is there,
+    times prior_count / min(positives, negatives).
+    """
+    rarer = min(int(positive.sum()), int((~positive).sum()))
+    if rarer == 0:
+        return prior
+    centre = np.array(prior)
+    free = np.array([True, with_bias])
+    bounds = np.array([[1 / HIGHEST_TEMPERATURE, -np.inf], [1 / LOWEST_TEMPERATURE, np.inf]])
+    curvature = np.diag(_derivatives(logits, positive, centre)[1])
+    # The 1 keeps a finite optimum where all scores are saturated and the likelihood is flat.
+    stiffness = (curvature + 1.0) * prior_count / rarer
+
+    def objective(line: Values) -> float:
+        scaled = line[0] * logits + line[1]
+        # softplus(scaled) - target * scaled; np.logaddexp does the same five times as slowly.
+        softplus = np.maximum(scaled, 0) + np.log(1 + np.exp(-np.abs(scaled)))
+        likelihood = softplus.sum() - scaled[positive].sum()
+        return float(likelihood + 0.5 * stiffness @ (line - centre) ** 2)
+
+    line = centre.copy()
+    value = objective(line)
+    for _ in range(50):
+        gradient, hessian = _derivatives(logits, positive, line)
+        gradient += stiffness * (line - centre)
+        hessian += np.diag(stiffness)
+        outward = ((line <= bounds[0]) & (gradient > 0)) | ((line >= bounds[1]) & (gradient < 0))
+        moving = np.flatnonzero(free & ~outward)
+        if not len(moving):
+            break
+        step = np.zeros(2)
+        ridge = 1e-12 * np.eye(len(moving))
+        step[moving] = np.linalg.solve(hessian[np.ix_(moving, moving)] + ridge, gradient[moving])
+        size = 1.0
+        next_line = np.clip(line - step, *bounds)
+        # What is left to gain is about half of this; below 1e-8 rounding of the sum decides, not the step.
+        if gradient @ step < 1e-8:
+            line = next_line
+            break
+        while (better := objective(next_line)) > value and size > 1e-6:
+            size /= 2
+            next_line = np.clip(line - size * step, *bounds)
+        line, value = next_line, better
+    return _Line(float(line[0]), float(line[1]))
+
+
+def _derivatives(logits: Values, positive: Mask, line: Values) -> tuple[Values, Values]:
+    """Gradient and 2 x 2 Hessian of the negative log-likelihood in slope and bias."""
+    probabilities = _sigmoid(line[0] * logits + line[1])
+    residual = probabilities - positive
+    weight = probabilities * (1 - probabilities)
+    weighted = weight * logits
+    cross = weighted.sum()
+    # Products and sums, not `@`: threads of BLAS on a busy machine made this three times as slow.
+    gradient = np.array([(residual * logits).sum(), residual.sum()])
+    return gradient, np.array([[(weighted * logits).sum(), cross], [cross, weight.sum()]])
+
+
+def _sigmoid(values: Values) -> Values:
+    """1 / (1 + exp(-x)), with exact relative precision near 0 and no overflow."""
+    decay = np.exp(-np.abs(values))
+    return np.asarray(np.where(values >= 0, 1.0, decay) / (1 + decay))

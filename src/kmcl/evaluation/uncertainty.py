@@ -1,0 +1,197 @@
+"""Does sigma tell errors apart, beside what the probability alone tells?
+
+Every (image, label) pair is a decision, right or wrong. Each uncertainty below gives every decision a number,
+and is judged by how well it puts the wrong ones last. They stand side by side, helpful or not.
+
+- probability:   1 - |2p - 1|, what any classifier offers: the baseline.
+- entropy:       -p log p - (1-p) log(1-p). For yes-or-no decisions the same order as `probability`, hence
+                 the same figures; listed because people look for it.
+- threshold:     -|logit p - logit t|, nearness to the label's threshold t; the same order as `probability`
+                 where t = 0.5, and the fair baseline elsewhere.
+- variance:      sigma^2 of the label's kernel.
+- rank_mean:     mean of the ranks of `threshold` and `variance`: a combination without parameters.
+- fitted:        logistic regression of the error on the logit's distance to the threshold and on log sigma
+                 (standardised within its label), fitted on other predictions. It finds sigma's sign and
+                 weight by itself: where it is no better than `threshold`, sigma adds nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from kmcl.errors import InputError
+from kmcl.evaluation.decisions import Thresholds, check_thresholds, decide
+from kmcl.evaluation.json_values import JsonObject, to_json_object
+from kmcl.evaluation.predictions import Mask, Predictions
+from kmcl.evaluation.ranking import Values, mean_of_defined
+from kmcl.evaluation.risk_coverage import ErrorDetection, certainty_points, detect_errors, risk_at_coverage
+from kmcl.evaluation.temperature import logit
+
+COVERAGES = np.linspace(0.05, 1.0, 20)
+
+# Three parameters need no more; beyond this every second, third, ... pair is taken.
+_MOST_PAIRS_FITTED = 200_000
+
+
+@dataclass(frozen=True)
+class UncertaintyReport:
+    """One uncertainty judged.
+
+    pooled:              over all pairs together.
+    pooled_gain:         share of the way from an order by chance (0) to the best (1), pooled.
+    mean_label_auroc:    mean of the labels' own AUROC, over labels with right and wrong decisions.
+    mean_label_aurc:     mean of the labels' own areas under the risk-coverage curve.
+    risks:               error rate among the most certain share of pairs, at `UncertaintyReports.coverages`.
+    label_aurocs:        one value per label, NaN where undefined.
+    """
+
+    name: str
+    pooled: ErrorDetection
+    pooled_gain: float
+    mean_label_auroc: float
+    mean_label_aurc: float
+    risks: Values
+    label_aurocs: Values
+
+
+@dataclass(frozen=True)
+class UncertaintyReports:
+    """All uncertainties of one set of predictions, side by side."""
+
+    num_pairs: int
+    num_wrong: int
+    coverages: Values
+    reports: tuple[UncertaintyReport, ...]
+
+    def __getitem__(self, name: str) -> UncertaintyReport:
+        return next(report for report in self.reports if report.name == name)
+
+    def to_json(self) -> JsonObject:
+        return to_json_object(self)
+
+
+def compare_uncertainties(
+    predictions: Predictions, thresholds: Thresholds = 0.5, fitted_on: Predictions | None = None
+) -> UncertaintyReports:
+    """Judge every uncertainty on the evaluated pairs, decided at `thresholds`.
+
+    Those that need sigma are left out when `predictions` has none; `fitted` also needs `fitted_on`, the
+    validation split's predictions of the same model.
+    """
+    evaluated = predictions.evaluated
+    wrong = decide(predictions.scores, thresholds) != predictions.positive
+    uncertainties = uncertainty_scores(predictions, thresholds)
+    if fitted_on is not None and predictions.sigma is not None:
+        uncertainties["fitted"] = fit_error_model(fitted_on, thresholds).predict(predictions)
+    return UncertaintyReports(
+        num_pairs=int(evaluated.sum()),
+        num_wrong=int(wrong[evaluated].sum()),
+        coverages=COVERAGES,
+        reports=tuple(_judge(name, values, wrong, evaluated) for name, values in uncertainties.items()),
+    )
+
+
+def uncertainty_scores(predictions: Predictions, thresholds: Thresholds = 0.5) -> dict[str, Values]:
+    """N x L for each uncertainty by name, higher is less certain; without `fitted`."""
+    scores = predictions.scores.astype(np.float64)
+    logits = logit(predictions.scores)
+    softplus = np.logaddexp(0, logits)
+    found = {
+        "probability": 1 - np.abs(2 * scores - 1),
+        "entropy": softplus - scores * logits,
+        "threshold": -_distances(predictions, thresholds),
+    }
+    if predictions.sigma is not None:
+        found["variance"] = predictions.sigma.astype(np.float64) ** 2
+        ranks = [_ranks(found[name], predictions.evaluated) for name in ("threshold", "variance")]
+        found["rank_mean"] = (ranks[0] + ranks[1]) / 2
+    return found
+
+
+class ErrorModel(NamedTuple):
+    """Logistic regression of the error: intercept + distance_weight * distance + sigma_weight * z(log sigma).
+
+    A positive `sigma_weight` says that a wide kernel goes with errors at equal distance to the threshold.
+    """
+
+    thresholds: Thresholds
+    log_sigma_means: Values
+    log_sigma_deviations: Values
+    intercept: float
+    distance_weight: float
+    sigma_weight: float
+
+    def predict(self, predictions: Predictions) -> Values:
+        """N x L estimated log-odds that the decision is wrong."""
+        standardised = (_log_sigma(predictions) - self.log_sigma_means) / self.log_sigma_deviations
+        distances = _distances(predictions, self.thresholds)
+        return self.intercept + self.distance_weight * distances + self.sigma_weight * standardised
+
+
+def fit_error_model(predictions: Predictions, thresholds: Thresholds = 0.5) -> ErrorModel:
+    """Fit on these predictions, which must not be those the uncertainty is then judged on."""
+    from sklearn.linear_model import LogisticRegression
+
+    evaluated = predictions.evaluated
+    wrong = (decide(predictions.scores, thresholds) != predictions.positive)[evaluated]
+    log_sigma = _log_sigma(predictions)
+    means = log_sigma.mean(axis=0)
+    # A label whose sigma never varies has nothing to say: its standardised value is 0, not 0 / 0.
+    deviations = np.maximum(log_sigma.std(axis=0), 1e-6)
+    if not wrong.any() or wrong.all():
+        return ErrorModel(thresholds, means, deviations, 0.0, -1.0, 0.0)
+    standardised = ((log_sigma - means) / deviations)[evaluated]
+    distances = _distances(predictions, thresholds)[evaluated]
+    stride = -(-len(wrong) // _MOST_PAIRS_FITTED)
+    evidence = np.stack([distances, standardised], axis=1)[::stride]
+    fitted = LogisticRegression().fit(evidence, wrong[::stride])
+    intercept, distance_weight, sigma_weight = (float(fitted.intercept_[0]), *map(float, fitted.coef_[0]))
+    return ErrorModel(thresholds, means, deviations, intercept, distance_weight, sigma_weight)
+
+
+def _judge(name: str, uncertainty: Values, wrong: Mask, evaluated: Mask) -> UncertaintyReport:
+    points = certainty_points(uncertainty[evaluated], wrong[evaluated])
+    pooled = detect_errors(points)
+    of_labels = [
+        detect_errors(certainty_points(uncertainty[there, label], wrong[there, label]))
+        for label, there in enumerate(evaluated.T)
+    ]
+    label_aurocs = np.array([of_label.auroc for of_label in of_labels])
+    return UncertaintyReport(
+        name=name,
+        pooled=pooled,
+        pooled_gain=pooled.gain,
+        mean_label_auroc=mean_of_defined(label_aurocs),
+        mean_label_aurc=mean_of_defined(np.array([of_label.aurc for of_label in of_labels])),
+        risks=risk_at_coverage(points, COVERAGES),
+        label_aurocs=label_aurocs,
+    )
+
+
+def _distances(predictions: Predictions, thresholds: Thresholds) -> Values:
+    values = check_thresholds(thresholds, predictions.num_labels)
+    return np.abs(logit(predictions.scores) - logit(values))
+
+
+def _log_sigma(predictions: Predictions) -> Values:
+    if predictions.sigma is None:
+        raise InputError("these predictions have no sigma: their model has no kernels")
+    return np.log(predictions.sigma.astype(np.float64))
+
+
+def _ranks(values: Values, evaluated: Mask) -> Values:
+    """Ranks in (0, 1) among the evaluated pairs, equal values sharing their mean rank; 0 elsewhere."""
+    flat = values[evaluated]
+    ranks = np.zeros_like(values)
+    if len(flat):
+        order = np.argsort(flat)
+        ranked = flat[order]
+        begins = np.flatnonzero(np.append(True, ranked[1:] != ranked[:-1]))
+        ends = np.append(begins[1:], len(ranked))
+        mean_ranks = np.empty_like(flat)
+        mean_ranks[order] = np.repeat((begins + ends) / (2 * len(flat)), ends - begins)
+        ranks[evaluated] = mean_ranks
+    return ranks
