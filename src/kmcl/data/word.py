@@ -47,6 +47,6 @@ def parse_dataset_word(word: str, kinds: Iterable[str]) -> DatasetWord:
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """`, did you mean 'x'?` where a known name is near, otherwise nothing."""
+    """` (did you mean 'x'?)` where a known name is near, otherwise nothing."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f", did you mean {near[0]!r}?" if near else ""
+    return f" (did you mean {near[0]!r}?)" if near else ""

@@ -1,0 +1,182 @@
+"""`kmcl data`: look at a dataset (describe) and find what is wrong with it (check)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kmcl.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from kmcl.data.check import CheckReport
+    from kmcl.data.describe import Description
+
+data_app = typer.Typer(help="Look at datasets and check them.", no_args_is_help=True)
+
+DataArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA", help="Dataset word: digits, table:labels.csv, voc2007:DIR, coco2014:DIR, ..."
+    ),
+]
+OptionArgument = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the dataset; may be repeated."),
+]
+JsonArgument = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+SHOWN_PROBLEMS = 50
+
+
+def parse_dataset_options(pairs: list[str] | None) -> dict[str, object]:
+    """`["val_fraction=0.2"]` as a mapping; the reader converts the values."""
+    options: dict[str, object] = {}
+    for pair in pairs or []:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise InputError(f"--option {pair!r} is not NAME=VALUE, as in --option val_fraction=0.2")
+        options[name.strip().replace("-", "_")] = value
+    return options
+
+
+@data_app.command("describe")
+def describe_command(
+    data: DataArgument,
+    option: OptionArgument = None,
+    as_json: JsonArgument = False,
+    figures: Annotated[
+        Path | None, typer.Option("--figures", metavar="DIR", help="Also write figures (PNG) to this folder.")
+    ] = None,
+) -> None:
+    """Show sizes, labels per image, counts per label, correlations and image sizes."""
+    from kmcl.data import open_dataset
+    from kmcl.data.describe import describe
+
+    description = describe(open_dataset(data, **parse_dataset_options(option)))
+    written: list[Path] = []
+    if figures is not None:
+        from kmcl.data.figures import save_figures
+
+        written = save_figures(description, figures)
+    if as_json:
+        typer.echo(json.dumps(asdict(description), indent=2))
+        return
+    _print_description(description)
+    for path in written:
+        typer.echo(f"wrote {path}")
+
+
+@data_app.command("check")
+def check_command(
+    data: DataArgument,
+    option: OptionArgument = None,
+    as_json: JsonArgument = False,
+    threads: Annotated[int, typer.Option(min=1, help="Threads that decode images.")] = 2,
+) -> None:
+    """Decode everything and list what is wrong. Exit status 1 if anything is."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from kmcl.data.check import check_word
+
+    columns = (TextColumn("decoding"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+    with bar:
+        task = bar.add_task("decoding", total=None)
+        report = check_word(
+            data,
+            parse_dataset_options(option),
+            threads,
+            lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    if as_json:
+        typer.echo(json.dumps(asdict(report), indent=2))
+    else:
+        _print_report(report)
+    if report.problems:
+        raise typer.Exit(1)
+
+
+def _new_table(title: str, text_columns: list[str], number_columns: list[str]) -> Table:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for name in text_columns:
+        table.add_column(name, overflow="fold")
+    for name in number_columns:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _print_description(description: Description) -> None:
+    from rich.console import Console
+
+    console = Console()
+    names = [split.name for split in description.splits]
+    splits = _new_table(
+        description.name, ["split"], ["images", "without label", "labels per image", "groups"]
+    )
+    for split in description.splits:
+        groups = "-" if split.num_groups is None else f"{split.num_groups:,}"
+        numbers = (
+            f"{split.num_images:,}",
+            f"{split.num_unlabelled:,}",
+            f"{split.labels_per_image:.2f}",
+            groups,
+        )
+        splits.add_row(split.name, *numbers)
+    console.print(splits)
+
+    has_unknown = any(any(label.unknown.values()) for label in description.labels)
+    labels = _new_table(
+        "images per label", ["label"], [*names, "share", *(["unknown"] if has_unknown else [])]
+    )
+    for label in description.labels:
+        cells = [f"{label.positives[name]:,}" for name in names] + [f"{label.prevalence:.1%}"]
+        labels.add_row(label.name, *cells, *([f"{sum(label.unknown.values()):,}"] if has_unknown else []))
+    console.print(labels)
+
+    histogram = _new_table("labels per image", [], ["labels", "share of images"])
+    for count, share in enumerate(description.labels_histogram):
+        histogram.add_row(str(count), f"{share:.1%}")
+    console.print(histogram)
+
+    pairs = _new_table("strongest correlations", ["label", "and"], ["correlation", "images with both"])
+    for pair in description.correlations:
+        pairs.add_row(pair.first, pair.second, f"{pair.correlation:+.2f}", f"{pair.num_together:,}")
+    console.print(pairs)
+
+    sizes = description.image_sizes
+    if sizes.widths is not None and sizes.heights is not None:
+        spread = [f"{low} to {high}, median {middle}" for low, middle, high in (sizes.widths, sizes.heights)]
+        console.print(f"{sizes.num_sampled} sampled images: width {spread[0]}; height {spread[1]}")
+    if sizes.num_unreadable:
+        console.print(f"{sizes.num_unreadable} sampled images cannot be read: see kmcl data check")
+
+
+def _print_report(report: CheckReport) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console()
+    if not report.problems:
+        console.print(f"{escape(report.name)}: {report.num_images:,} images, nothing wrong")
+        return
+    table = _new_table(f"{report.name}: {len(report.problems):,} problems", ["problem", "where", "what"], [])
+    for problem in report.problems[:SHOWN_PROBLEMS]:
+        place = [problem.split or ""]
+        if problem.line is not None:
+            place.append(f"line {problem.line}")
+        elif problem.row is not None:
+            place.append(f"row {problem.row}")
+        table.add_row(problem.kind, " ".join(place).strip(), escape(problem.message))
+    console.print(table)
+    if len(report.problems) > SHOWN_PROBLEMS:
+        console.print(f"and {len(report.problems) - SHOWN_PROBLEMS:,} more; --json lists them all")

@@ -1,0 +1,153 @@
+"""What is wrong with a dataset: every image decoded, every row looked at."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from kmcl.data import open_dataset
+from kmcl.data.dataset import Dataset, Split
+from kmcl.data.table_rows import RowError
+from kmcl.errors import InputError
+
+ProblemKind = Literal[
+    "unusable row",
+    "unreadable image",
+    "duplicate row",
+    "image in two splits",
+    "group in two splits",
+    "label without positive",
+]
+
+CHUNK = 256  # images in flight: enough for the threads, little enough to hold in memory
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong.
+
+    line:  in the file of labels, where that has lines; row: the position in the split, from 0.
+    """
+
+    kind: ProblemKind
+    message: str
+    split: str | None = None
+    row: int | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """The problems found in a dataset, and how many images were decoded to find them."""
+
+    name: str
+    num_images: int
+    problems: tuple[Problem, ...]
+
+
+Progress = Callable[[int, int], None]
+"""Called with the number of images done and their total."""
+
+
+def check_word(
+    word: str, options: Mapping[str, object], num_threads: int = 2, progress: Progress | None = None
+) -> CheckReport:
+    """Open a dataset and check it; rows that cannot be used are listed, other bad input is an InputError."""
+    try:
+        dataset = open_dataset(word, **options)
+    except RowError as error:
+        problems = [Problem("unusable row", p.message, line=p.line) for p in error.problems]
+        return CheckReport(str(error.path), 0, tuple(problems))
+    return check_dataset(dataset, num_threads, progress)
+
+
+def check_dataset(dataset: Dataset, num_threads: int = 2, progress: Progress | None = None) -> CheckReport:
+    """Decode every image and look for what would spoil training or evaluation."""
+    total = sum(len(split) for split in dataset.splits.values())
+    problems: list[Problem] = []
+    seen: dict[bytes, tuple[str, int]] = {}
+    done = 0
+    with ThreadPoolExecutor(num_threads) as pool:
+        for name, split in dataset.splits.items():
+            for start in range(0, len(split), CHUNK):
+                rows = range(start, min(start + CHUNK, len(split)))
+                for row, result in zip(rows, pool.map(lambda r: _digest(split, r), rows), strict=True):  # noqa: B023
+                    problems.extend(_image_problems(dataset, name, row, result, seen))
+                done += len(rows)
+                if progress is not None:
+                    progress(done, total)
+    problems.extend(_duplicate_rows(dataset))
+    problems.extend(_shared_groups(dataset))
+    problems.extend(_labels_without_positive(dataset))
+    return CheckReport(dataset.name, total, tuple(problems))
+
+
+def _digest(split: Split, row: int) -> bytes | InputError:
+    """A hash of the decoded pixels, so that the same picture in two files or formats is found."""
+    try:
+        pixels = split.images.load(row)
+    except InputError as error:
+        return error
+    digest = hashlib.blake2b(repr(pixels.shape).encode(), digest_size=16)
+    digest.update(np.ascontiguousarray(pixels).data)
+    return digest.digest()
+
+
+def _image_problems(
+    dataset: Dataset, name: str, row: int, result: bytes | InputError, seen: dict[bytes, tuple[str, int]]
+) -> Iterator[Problem]:
+    if isinstance(result, InputError):
+        yield _problem(dataset, "unreadable image", str(result), name, row)
+        return
+    other_name, other_row = seen.setdefault(result, (name, row))
+    if other_name != name:
+        image = dataset.splits[name].images.name(row)
+        other = dataset.splits[other_name].images.name(other_row)
+        message = f"image {image} has the same content as {other} of {other_name}"
+        yield _problem(dataset, "image in two splits", message, name, row)
+
+
+def _problem(dataset: Dataset, kind: ProblemKind, message: str, name: str, row: int) -> Problem:
+    lines = dataset.splits[name].lines
+    return Problem(kind, message, name, row, None if lines is None else int(lines[row]))
+
+
+def _duplicate_rows(dataset: Dataset) -> Iterator[Problem]:
+    places: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for name, split in dataset.splits.items():
+        for row in range(len(split)):
+            places[split.images.name(row)].append((name, row))
+    for image, found in places.items():
+        first_name, first_row = found[0]
+        first_targets = dataset.splits[first_name].targets[first_row]
+        for name, row in found[1:]:
+            same = np.array_equal(first_targets, dataset.splits[name].targets[row])
+            labels = "the same labels" if same else "other labels"
+            message = f"image {image} is listed again with {labels} ({first_name} row {first_row})"
+            yield _problem(dataset, "duplicate row", message, name, row)
+
+
+def _shared_groups(dataset: Dataset) -> Iterator[Problem]:
+    first_split: dict[str, str] = {}
+    for name, split in dataset.splits.items():
+        if split.groups is None:
+            continue
+        groups, rows = np.unique(split.groups, return_index=True)
+        for group, row in zip(groups.tolist(), rows.tolist(), strict=True):
+            other = first_split.setdefault(group, name)
+            if group and other != name:
+                message = f"group {group!r} has images in {other} and in {name}"
+                yield _problem(dataset, "group in two splits", message, name, row)
+
+
+def _labels_without_positive(dataset: Dataset) -> Iterator[Problem]:
+    for name, split in dataset.splits.items():
+        for label, has_positive in zip(dataset.labels, (split.targets == 1).any(axis=0), strict=True):
+            if not has_positive:
+                yield Problem("label without positive", f"label {label!r} has no positive in {name}", name)

@@ -1,0 +1,163 @@
+"""Scenes composed from real handwritten digits: which digits meet, and how they are drawn.
+
+Which digits stand together is designed, so that a method that knows about it has something to gain:
+
+    companions  often together   zero-one, two-three, four-five, six-seven, eight-nine
+    strangers   never together   zero-nine, one-eight, two-seven, three-six, four-nine
+    frequency   zero and one are common, nine is rare
+
+Digits differ in size, place, slant, colour and contrast, overlap one another, and stand among strokes, pieces
+of other digits and noise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageDraw
+
+COMPANIONS = ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))
+STRANGERS = ((0, 9), (1, 8), (2, 7), (3, 6), (4, 9))
+COMPANION_WEIGHT = 8.0
+FREQUENCIES = (1.3, 1.3, 1.2, 1.2, 1.0, 1.0, 0.8, 0.8, 0.6, 0.4)
+NUM_DIGITS_WEIGHTS = (0.2, 0.4, 0.3, 0.1)  # of one, two, three and four digits
+
+CANVAS = 64
+DIGIT_SIDES = (18, 32)
+MAX_COVERED = 0.35  # of a digit's box by one digit drawn after it
+CONTRASTS = (0.55, 1.0)
+NUM_STROKES = (0, 3)
+NUM_PIECES = (0, 1)
+NOISE_LEVELS = (2.0, 16.0)
+
+RAMP: npt.NDArray[np.float32] = np.linspace(-1, 1, CANVAS, dtype=np.float32)
+
+Colour = tuple[int, int, int]
+Glyphs = list[list[Image.Image]]
+"""For each digit, its handwritten instances as 8 x 8 masks, ink from 0 to 255."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """A square on the canvas, which may stick out of it by a few pixels."""
+
+    left: int
+    top: int
+    side: int
+
+    def share_covered_by(self, other: Box) -> float:
+        width = min(self.left + self.side, other.left + other.side) - max(self.left, other.left)
+        height = min(self.top + self.side, other.top + other.side) - max(self.top, other.top)
+        return max(width, 0) * max(height, 0) / self.side**2
+
+
+def affinities() -> list[list[float]]:
+    """10 x 10: how much more likely a digit becomes when another is there; 0 for strangers and itself."""
+    matrix = [[float(first != second) for second in range(10)] for first in range(10)]
+    for pairs, weight in ((COMPANIONS, COMPANION_WEIGHT), (STRANGERS, 0.0)):
+        for first, second in pairs:
+            matrix[first][second] = matrix[second][first] = weight
+    return matrix
+
+
+def draw_digits(rng: Random, affinity: list[list[float]]) -> list[int]:
+    """The digits of one scene, without repetition, by frequency and affinity."""
+    count = rng.choices((1, 2, 3, 4), NUM_DIGITS_WEIGHTS)[0]
+    weights = list(FREQUENCIES)
+    chosen: list[int] = []
+    while len(chosen) < count and any(weights):
+        chosen.append(rng.choices(range(10), weights)[0])
+        weights = [weight * factor for weight, factor in zip(weights, affinity[chosen[-1]], strict=True)]
+    return chosen
+
+
+def draw_scene(rng: Random, digits: list[int], glyphs: Glyphs) -> npt.NDArray[np.uint8]:
+    """One scene with the given digits, still without noise: CANVAS x CANVAS x 3 uint8."""
+    ground = tuple(rng.uniform(40, 215) for _ in range(3))
+    scene = _shaded_ground(ground, rng.uniform(-25, 25), rng.uniform(-25, 25))
+    _draw_strokes(rng, scene, ground)
+    for _ in range(rng.randint(*NUM_PIECES)):
+        # The quarter of a digit is too little to be told as one.
+        piece = rng.choice(glyphs[rng.randrange(10)]).crop((0, 0, 4, 4))
+        box = _place(rng, [])
+        _paste(scene, piece, Box(box.left, box.top, box.side // 2), _ink(rng, ground), rng.uniform(0, 360))
+    boxes: list[Box] = []
+    for digit in digits:
+        boxes.append(_place(rng, boxes))
+        _paste(scene, rng.choice(glyphs[digit]), boxes[-1], _ink(rng, ground), rng.gauss(0, 10))
+    return np.asarray(scene)
+
+
+def add_noise(
+    rng: Random, scene: npt.NDArray[np.uint8], pool: npt.NDArray[np.float32]
+) -> npt.NDArray[np.uint8]:
+    """The scene as a noisy camera sees it.
+
+    pool: many standard normal numbers, of which each scene takes a stretch at a random place; to draw anew
+          for every scene would take as long as all the rest.
+    """
+    start = rng.randrange(len(pool) - scene.size)
+    noise = pool[start : start + scene.size].reshape(scene.shape) * np.float32(rng.uniform(*NOISE_LEVELS))
+    noise += scene
+    return np.clip(noise, 0, 255, out=noise).astype(np.uint8)
+
+
+def _shaded_ground(ground: tuple[float, ...], slope_x: float, slope_y: float) -> Image.Image:
+    shade = slope_y * RAMP[:, None, None] + slope_x * RAMP[None, :, None]
+    return Image.fromarray((shade + np.array(ground, dtype=np.float32)).astype(np.uint8))
+
+
+def _ink(rng: Random, ground: tuple[float, ...]) -> Colour:
+    """A colour that differs from the ground by a random contrast, lighter or darker."""
+    extreme = 255.0 if sum(ground) / 3 < rng.uniform(60, 195) else 0.0
+    contrast = rng.uniform(*CONTRASTS)
+    red, green, blue = (
+        round(level + (0.5 * extreme + rng.uniform(0, 127) - level) * contrast) for level in ground
+    )
+    return red, green, blue
+
+
+def _place(rng: Random, boxes: list[Box]) -> Box:
+    """A box that covers the earlier ones only partly: the least covering of some tries."""
+    best, least = Box(0, 0, DIGIT_SIDES[0]), math.inf
+    for _ in range(12):
+        side = rng.randint(*DIGIT_SIDES)
+        box = Box(rng.randint(-2, CANVAS - side + 2), rng.randint(-2, CANVAS - side + 2), side)
+        covered = max((earlier.share_covered_by(box) for earlier in boxes), default=0.0)
+        if covered < least:
+            best, least = box, covered
+        if least <= MAX_COVERED * rng.random():
+            break
+    return best
+
+
+def _draw_strokes(rng: Random, scene: Image.Image, ground: tuple[float, ...]) -> None:
+    pen = ImageDraw.Draw(scene)
+    for _ in range(rng.randint(*NUM_STROKES)):
+        x, y, angle = rng.uniform(0, CANVAS), rng.uniform(0, CANVAS), rng.uniform(0, 2 * math.pi)
+        length = rng.uniform(4, 12)
+        points = [(x, y)]
+        for _ in range(3):
+            angle += rng.gauss(0, 0.5)
+            x, y = x + length * math.cos(angle), y + length * math.sin(angle)
+            points.append((x, y))
+        pen.line(points, fill=_ink(rng, ground), width=rng.randint(1, 3))
+
+
+def _paste(scene: Image.Image, glyph: Image.Image, box: Box, ink: Colour, angle: float) -> None:
+    """Blend a glyph in one colour into the scene, enlarged to the box and turned about its middle."""
+    shrink = glyph.width / box.side
+    cosine, sine = shrink * math.cos(math.radians(angle)), shrink * math.sin(math.radians(angle))
+    half, middle = box.side / 2, glyph.width / 2
+    # Of each pixel of the mask, the place in the glyph that it shows.
+    matrix = (
+        *(cosine, sine, middle - half * (cosine + sine)),
+        *(-sine, cosine, middle - half * (cosine - sine)),
+    )
+    size = (box.side, box.side)
+    mask = glyph.transform(size, Image.Transform.AFFINE, matrix, Image.Resampling.BICUBIC)
+    scene.paste(ink, (box.left, box.top), mask)
