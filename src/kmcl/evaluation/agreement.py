@@ -77,9 +77,7 @@ def _check_symmetric(name: str, matrix: Values) -> None:
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < 3:
         raise InputError(f"{name} must be L x L with at least 3 labels, got shape {matrix.shape}")
     if not np.isfinite(matrix).all():
-        raise InputError(
-            f"{name} must be finite, got {int((~np.isfinite(matrix)).sum())} values that are not"
-        )
+        raise InputError(f"{name} must be finite, got {matrix[~np.isfinite(matrix)][0]}")
     if not np.allclose(matrix, matrix.T):
         raise InputError(f"{name} must be symmetric, differs by {np.abs(matrix - matrix.T).max():.3g}")
 

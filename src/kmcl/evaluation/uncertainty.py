@@ -133,6 +133,7 @@ class ErrorModel(NamedTuple):
 
 def fit_error_model(predictions: Predictions, thresholds: Thresholds = 0.5) -> ErrorModel:
     """Fit on these predictions, which must not be those the uncertainty is then judged on."""
+    # Here, because it takes a second to import and the other uncertainties do not need it.
     from sklearn.linear_model import LogisticRegression
 
     evaluated = predictions.evaluated

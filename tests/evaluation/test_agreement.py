@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from kmcl.errors import InputError
+from kmcl.evaluation.agreement import label_agreement, label_cooccurrence
+
+
+def symmetric(seed: int, num_labels: int = 12, decimals: int = 2) -> np.ndarray:
+    matrix = np.random.default_rng(seed).random((num_labels, num_labels)).round(decimals)
+    return (matrix + matrix.T) / 2
+
+
+@pytest.mark.parametrize("decimals", [1, 8])
+def test_the_correlation_is_scipys_over_pairs_of_different_labels(decimals: int) -> None:
+    first, second = symmetric(0, decimals=decimals), symmetric(1, decimals=decimals)
+    second += 0.5 * first
+    found = label_agreement(first, second, np.random.default_rng(0), 99)
+    pairs = np.triu_indices(12, k=1)
+    assert found.correlation == pytest.approx(spearmanr(first[pairs], second[pairs]).statistic)
+    assert found.num_pairs == 66
+
+
+def test_the_p_value_is_the_share_of_renamings() -> None:
+    first, second = symmetric(0, 5), symmetric(1, 5) + symmetric(0, 5)
+    pairs = np.triu_indices(5, k=1)
+    observed = spearmanr(first[pairs], second[pairs]).statistic
+    all_renamings = [
+        spearmanr(first[pairs], second[np.ix_(renaming, renaming)][pairs]).statistic
+        for renaming in itertools.permutations(range(5))
+    ]
+    exact = np.mean(np.array(all_renamings) >= observed - 1e-12)
+    found = label_agreement(first, second, np.random.default_rng(0), 4000)
+    assert found.p_value == pytest.approx(exact, abs=0.03)
+
+
+def test_a_matrix_agrees_with_itself_and_its_opposite_does_not() -> None:
+    matrix = symmetric(0, decimals=8)
+    same = label_agreement(matrix, np.exp(matrix), np.random.default_rng(0), 199)
+    assert same.correlation == pytest.approx(1)
+    assert same.p_value == 1 / 200
+    opposite = label_agreement(matrix, -matrix, np.random.default_rng(0), 199)
+    assert opposite.correlation == pytest.approx(-1)
+    assert opposite.p_value == 1
+
+
+def test_the_diagonal_does_not_count() -> None:
+    matrix = symmetric(0)
+    changed = matrix + np.diag(np.arange(12.0) * 100)
+    found = label_agreement(matrix, changed, np.random.default_rng(0), 9)
+    assert found.correlation == pytest.approx(1)
+
+
+def test_a_constant_matrix_is_undefined() -> None:
+    found = label_agreement(np.ones((4, 4)), symmetric(0, 4), np.random.default_rng(0), 9)
+    assert np.isnan(found.correlation)
+    assert np.isnan(found.p_value)
+
+
+def test_cooccurrence_is_the_jaccard_index_of_what_both_have_annotated() -> None:
+    targets = np.array([[1, 1, 0], [1, 0, 0], [1, 1, 0], [0, 1, -1], [-1, 1, 0]], dtype=np.int8)
+    found = label_cooccurrence(targets)
+    # Labels 0 and 1 are both annotated in the first four images: both present in two, either in four.
+    assert found[0, 1] == pytest.approx(2 / 4)
+    assert found[0, 2] == found[1, 2] == 0
+    assert np.diag(found).tolist() == [1, 1, 1]
+    np.testing.assert_array_equal(found, found.T)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (np.ones((2, 2)), np.ones((2, 2)), r"cooccurrence must be L x L.*\(2, 2\)"),
+        (symmetric(0), np.full((12, 12), np.nan), "similarity must be finite, got nan"),
+        (symmetric(0), np.arange(144.0).reshape(12, 12), "similarity must be symmetric, differs by 121"),
+        (symmetric(0), symmetric(0, 11), r"\(12, 12\) and \(11, 11\)"),
+    ],
+)
+def test_unfit_matrices_are_refused(first, second, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        label_agreement(first, second, np.random.default_rng(0))

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+from sklearn.linear_model import LogisticRegression
+
+from evaluation.synthetic import from_arrays, make_predictions, with_gaps
+from kmcl.errors import InputError
+from kmcl.evaluation.calibration import calibration
+from kmcl.evaluation.decisions import decide
+from kmcl.evaluation.ranking import label_average_precisions
+from kmcl.evaluation.temperature import Temperatures, fit_temperatures, logit
+
+
+def overconfident(num_images: int, temperatures, bias: float = 0.0, seed: int = 0, shift: float = 0.0):
+    """Predictions that T and c would calibrate: their targets are drawn from sigmoid(z / T + c)."""
+    generator = np.random.default_rng(seed)
+    logits = generator.normal(size=(num_images, len(temperatures))) * 3 + shift
+    truth = 1 / (1 + np.exp(-(logits / np.asarray(temperatures) + bias)))
+    return from_arrays(1 / (1 + np.exp(-logits)), generator.random(logits.shape) < truth)
+
+
+def test_known_temperatures_are_found_and_calibrate_new_images() -> None:
+    temperatures = [0.7, 1.0, 2.0, 4.0]
+    fitted = fit_temperatures(overconfident(20_000, temperatures))
+    np.testing.assert_allclose(fitted.temperatures, temperatures, rtol=0.08)
+    assert (fitted.biases == 0).all()
+    fresh = overconfident(20_000, temperatures, seed=1)
+    before, after = calibration(fresh), calibration(fitted.calibrate(fresh))
+    assert after.mean_label_error < 0.02 < 0.06 < before.mean_label_error
+    assert after.negative_log_likelihood < before.negative_log_likelihood
+
+
+def test_without_a_prior_the_fit_is_the_most_likely_one() -> None:
+    predictions = with_gaps(make_predictions(400, 3))
+    fitted = fit_temperatures(predictions, prior_count=0)
+    for label in range(3):
+        there = predictions.evaluated[:, label]
+        logits, truth = logit(predictions.scores[there, label]), predictions.positive[there, label]
+
+        def unlikelihood(log_temperature: float, logits=logits, truth=truth) -> float:
+            scaled = logits / np.exp(log_temperature)
+            return float(np.logaddexp(0, np.where(truth, -scaled, scaled)).sum())
+
+        best = minimize_scalar(unlikelihood, bounds=(-3, 3), method="bounded", options={"xatol": 1e-9})
+        assert fitted.temperatures[label] == pytest.approx(np.exp(best.x), rel=1e-5)
+
+
+def test_without_a_prior_the_fit_with_bias_is_a_logistic_regression() -> None:
+    predictions = make_predictions(400, 3)
+    fitted = fit_temperatures(predictions, with_bias=True, prior_count=0)
+    for label in range(3):
+        regression = LogisticRegression(C=np.inf, tol=1e-10).fit(
+            logit(predictions.scores[:, [label]]), predictions.targets[:, label]
+        )
+        assert 1 / fitted.temperatures[label] == pytest.approx(regression.coef_[0, 0], rel=1e-4)
+        assert fitted.biases[label] == pytest.approx(regression.intercept_[0], rel=1e-4)
+
+
+def test_only_a_bias_undoes_a_shift() -> None:
+    shifted = overconfident(20_000, [1.0, 1.0], bias=-2.0, shift=-1.0)
+    alone = calibration(fit_temperatures(shifted).calibrate(shifted)).mean_label_error
+    with_bias = fit_temperatures(shifted, with_bias=True)
+    np.testing.assert_allclose(with_bias.biases, -2, atol=0.15)
+    assert calibration(with_bias.calibrate(shifted)).mean_label_error < 0.01 < 0.02 < alone
+
+
+def test_a_label_with_few_positives_stays_near_the_others() -> None:
+    common = overconfident(4000, [2.0] * 8, shift=-6.0)
+    targets = common.targets.copy()
+    positives = np.flatnonzero(targets[:, 0] == 1)
+    targets[positives[np.argsort(common.scores[positives, 0])][:-3], 0] = -1
+    predictions = replace(common, targets=targets)
+    # The three surest positives left among the negatives: alone, the label asks for T far below 2.
+    alone = fit_temperatures(predictions, prior_count=0)
+    drawn = fit_temperatures(predictions)
+    assert alone.temperatures[0] < 1.6
+    assert abs(drawn.temperatures[0] - 2) < abs(alone.temperatures[0] - 2) / 2
+    np.testing.assert_allclose(drawn.temperatures[1:], alone.temperatures[1:], rtol=0.02)
+
+
+def test_ten_positives_weigh_as_much_as_the_prior() -> None:
+    others = overconfident(3000, [1.0] * 30, seed=4)
+    own = overconfident(3000, [1.5], seed=5)
+    kept = np.concatenate([np.flatnonzero(own.targets[:, 0] == value)[:10] for value in (0, 1)])
+    targets = np.full((3000, 1), -1, np.int8)
+    targets[kept] = own.targets[kept]
+    predictions = from_arrays(
+        np.hstack([others.scores, own.scores]),
+        np.hstack([others.targets, targets]),
+    )
+    alone = 1 / fit_temperatures(predictions, prior_count=0).temperatures[-1]
+    fitted = fit_temperatures(predictions, prior_count=10)
+    drawn, shared = 1 / fitted.temperatures[-1], 1 / fitted.shared_temperature
+    assert (drawn - shared) / (alone - shared) == pytest.approx(0.5, abs=0.15)
+
+
+def test_labels_that_say_nothing_share_and_are_named() -> None:
+    predictions = overconfident(500, [2.0, 2.0, 2.0])
+    targets = predictions.targets.copy()
+    targets[:, 1] = 0
+    targets[:, 2] = 1
+    fitted = fit_temperatures(replace(predictions, targets=targets))
+    assert fitted.shared == ("label1", "label2")
+    assert (fitted.temperatures[1:] == fitted.shared_temperature).all()
+
+
+def test_perfectly_separated_and_saturated_scores_stay_finite() -> None:
+    perfect = from_arrays([[1.0], [0.0]] * 20, [[1], [0]] * 20)
+    opposite = from_arrays([[1.0], [0.0]] * 20, [[0], [1]] * 20)
+    for with_bias in (False, True):
+        sure = fit_temperatures(perfect, with_bias)
+        assert 0.05 <= sure.temperatures[0] <= 1
+        unsure = fit_temperatures(opposite, with_bias)
+        assert 5 < unsure.temperatures[0] <= 20
+        assert np.isfinite(unsure.biases).all()
+    assert 0.05 <= fit_temperatures(perfect, prior_count=0).temperatures[0] <= 1
+
+
+@given(seed=st.integers(0, 1000))
+@settings(max_examples=20, deadline=None)
+def test_a_temperature_keeps_rankings_and_decisions_at_one_half(seed: int) -> None:
+    predictions = with_gaps(make_predictions(80, 4, seed=seed))
+    calibrated = fit_temperatures(predictions).calibrate(predictions)
+    np.testing.assert_allclose(
+        label_average_precisions(calibrated), label_average_precisions(predictions), rtol=1e-6
+    )
+    np.testing.assert_array_equal(decide(calibrated.scores, 0.5), decide(predictions.scores, 0.5))
+
+
+def test_temperature_one_changes_nothing() -> None:
+    predictions = make_predictions()
+    ones = Temperatures(predictions.labels, np.ones(6), np.zeros(6), 1.0, 0.0, ())
+    np.testing.assert_allclose(ones.apply(predictions.scores), predictions.scores, rtol=1e-6)
+
+
+def test_temperatures_survive_json() -> None:
+    fitted = fit_temperatures(make_predictions(), with_bias=True)
+    again = Temperatures.from_json(json.loads(json.dumps(fitted.to_json(), allow_nan=False)))
+    scores = make_predictions(seed=9).scores
+    np.testing.assert_array_equal(again.apply(scores), fitted.apply(scores))
+    assert again.labels == fitted.labels
+
+
+def test_foreign_input_is_refused() -> None:
+    predictions = make_predictions()
+    fitted = fit_temperatures(predictions)
+    for change in ({"biases": [0.0]}, {"temperatures": [0.0] * 6}, {"extra": 1}, {"labels": None}):
+        with pytest.raises(InputError, match="temperatures"):
+            Temperatures.from_json(fitted.to_json() | change)
+    with pytest.raises(InputError, match=r"temperatures are for labels.*predictions have"):
+        fitted.calibrate(make_predictions(num_labels=5))
+    with pytest.raises(InputError, match="prior_count must be at least 0, got -1"):
+        fit_temperatures(predictions, prior_count=-1)
