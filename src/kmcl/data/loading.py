@@ -86,6 +86,8 @@ class BatchLoader:
     image left out so far (its index in the split), the sentence that says why, wherever it was met.
     """
 
+    batch_sampler = None  # read by training frameworks beside `sampler`
+
     def __init__(
         self, maker: BatchMaker, plan: TrainingPlan | EvaluationPlan, *, num_workers: int, pin_memory: bool
     ) -> None:
@@ -126,6 +128,9 @@ class BatchLoader:
                     f"for lack of memory: use fewer workers (num_workers, now {self.num_workers}) or none (0)"
                 ) from error
             if delivery.failure is not None:
+                # Now, not when the error's traceback lets go of them: torch then waits seconds for its workers.
+                del deliveries
+                self.close()
                 raise InputError(delivery.failure)
             self.bad_images.update(delivery.bad_images)
             if delivery.batch is not None and len(delivery.batch.indices):
