@@ -29,7 +29,9 @@ NUM_DIGITS_WEIGHTS = (0.2, 0.4, 0.3, 0.1)  # of one, two, three and four digits
 CANVAS = 64
 DIGIT_SIDES = (18, 32)
 MAX_COVERED = 0.35  # of a digit's box by one digit drawn after it
-CONTRASTS = (0.55, 1.0)
+GROUND_LEVELS = (25, 100)  # beyond the shade of 20, so that no level wraps around
+INK_LEVELS = (130, 255)
+INK_OPACITIES = (0.45, 1.0)
 NUM_STROKES = (0, 3)
 NUM_PIECES = (0, 1)
 NOISE_LEVELS = (2.0, 16.0)
@@ -77,8 +79,8 @@ def draw_digits(rng: Random, affinity: list[list[float]]) -> list[int]:
 
 def draw_scene(rng: Random, digits: list[int], glyphs: Glyphs) -> npt.NDArray[np.uint8]:
     """One scene with the given digits, still without noise: CANVAS x CANVAS x 3 uint8."""
-    ground = tuple(rng.uniform(40, 215) for _ in range(3))
-    scene = _shaded_ground(ground, rng.uniform(-25, 25), rng.uniform(-25, 25))
+    ground = tuple(rng.uniform(*GROUND_LEVELS) for _ in range(3))
+    scene = _shaded_ground(ground, rng.uniform(-10, 10), rng.uniform(-10, 10))
     _draw_strokes(rng, scene, ground)
     for _ in range(rng.randint(*NUM_PIECES)):
         # The quarter of a digit is too little to be told as one.
@@ -112,12 +114,9 @@ def _shaded_ground(ground: tuple[float, ...], slope_x: float, slope_y: float) ->
 
 
 def _ink(rng: Random, ground: tuple[float, ...]) -> Colour:
-    """A colour that differs from the ground by a random contrast, lighter or darker."""
-    extreme = 255.0 if sum(ground) / 3 < rng.uniform(60, 195) else 0.0
-    contrast = rng.uniform(*CONTRASTS)
-    red, green, blue = (
-        round(level + (0.5 * extreme + rng.uniform(0, 127) - level) * contrast) for level in ground
-    )
+    """A colour lighter than the ground, by a random contrast."""
+    opacity = rng.uniform(*INK_OPACITIES)
+    red, green, blue = (round(level + (rng.uniform(*INK_LEVELS) - level) * opacity) for level in ground)
     return red, green, blue
 
 

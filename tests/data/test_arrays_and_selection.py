@@ -1,0 +1,67 @@
+"""Stores over arrays, selections of rows and nested subsets."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kmcl.data.arrays import ArrayImages, MappedImages
+from kmcl.data.dataset import Split
+from kmcl.data.selection import select, take_subset
+from kmcl.errors import InputError
+
+
+def numbered_split(count: int) -> Split:
+    """A split whose image i is filled with i and whose target, group and line tell i."""
+    pixels = np.broadcast_to(np.arange(count, dtype=np.uint8)[:, None, None], (count, 4, 3))
+    return Split(
+        ArrayImages(pixels, "numbers"),
+        np.arange(count, dtype=np.int8)[:, None],
+        ignored=(np.arange(count) % 2 == 0)[:, None],
+        groups=np.array([f"g{index}" for index in range(count)]),
+        lines=np.arange(count, dtype=np.int64) + 2,
+    )
+
+
+def test_grey_and_colour_arrays_load_as_rgb(tmp_path: Path) -> None:
+    grey = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+    colour = np.arange(72, dtype=np.uint8).reshape(2, 3, 4, 3)
+    assert np.array_equal(ArrayImages(grey, "x").load(1), np.repeat(grey[1][:, :, None], 3, axis=2))
+    assert np.array_equal(ArrayImages(colour, "x").load(1), colour[1])
+    np.save(tmp_path / "a.npy", colour)
+    mapped = MappedImages(tmp_path / "a.npy", "x", 2)
+    assert np.array_equal(mapped.load(1), colour[1])
+    assert mapped.load(1).flags.writeable
+    again = pickle.loads(pickle.dumps(mapped))
+    assert len(pickle.dumps(mapped)) < 1000
+    assert np.array_equal(again.load(0), colour[0])
+    assert again.name(1) == "x[1]"
+
+
+def test_selection_takes_every_column_along() -> None:
+    chosen = select(numbered_split(9), np.array([7, 2, 5]))
+    again = select(chosen, np.array([2, 0]))
+    assert [int(again.images.load(index)[0, 0, 0]) for index in range(2)] == [5, 7]
+    assert again.targets[:, 0].tolist() == [5, 7]
+    assert again.images.name(0) == "numbers[5]"
+    assert again.ignored is not None
+    assert again.ignored[:, 0].tolist() == [False, False]
+    assert again.groups is not None
+    assert again.groups.tolist() == ["g5", "g7"]
+    assert again.lines is not None
+    assert again.lines.tolist() == [7, 9]
+
+
+def test_subsets_of_one_seed_are_nested_and_of_another_differ() -> None:
+    split = numbered_split(100)
+    rows = {size: set(take_subset(split, size, 3).targets[:, 0].tolist()) for size in (1, 10, 40, 100)}
+    assert rows[1] < rows[10] < rows[40] < rows[100]
+    assert [len(found) for found in rows.values()] == [1, 10, 40, 100]
+    assert rows[40] != set(take_subset(split, 40, 4).targets[:, 0].tolist())
+    ordered = take_subset(split, 40, 3).targets[:, 0]
+    assert (np.diff(ordered) > 0).all()
+    with pytest.raises(InputError, match="subset=101 is more than the 100"):
+        take_subset(split, 101, 0)
