@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kmcl.errors import InputError
-from kmcl.models.encoder import Encoder, EncoderFeatures, build_encoder
+from kmcl.models.encoder import Encoder, EncoderFeatures, build_encoder, dry_run
 
 
 def images_for(encoder: Encoder, batch_size: int = 2) -> torch.Tensor:
@@ -31,11 +31,11 @@ def test_widths_and_positions_of_known_encoders(
     name: str, image_size: int, feature_dim: int, spatial_dim: int, num_positions: int
 ) -> None:
     with torch.device("meta"):
-        encoder = build_encoder(name, image_size=image_size).eval()
-        features = encoder(torch.empty(2, 3, image_size, image_size))
+        encoder = build_encoder(name, image_size=image_size)
+    features = dry_run(encoder, 3, image_size)
     assert (encoder.feature_dim, encoder.spatial_dim) == (feature_dim, spatial_dim)
-    assert features.pooled.shape == (2, feature_dim)
-    assert features.spatial.shape == (2, num_positions, spatial_dim)
+    assert features.pooled.shape == (1, feature_dim)
+    assert features.spatial.shape == (1, num_positions, spatial_dim)
 
 
 @pytest.mark.parametrize("name", ["test_resnet", "swin_tiny_patch4_window7_224"])
@@ -123,6 +123,7 @@ def test_gradient_reaches_the_first_convolution_through_either_output() -> None:
         ({"name": "test_resnet", "in_channels": 2}, "in_channels must be .* got 2"),
         ({"name": "test_resnet", "image_size": 0}, "image_size must be positive, got 0"),
         ({"name": "efficientformer_l1", "image_size": 192}, "'efficientformer_l1' .*192"),
+        ({"name": "swinv2_tiny_window8_256", "image_size": 192}, "256 px, cannot be built for 192"),
         ({"name": "crossvit_tiny_240"}, "no single feature map"),
     ],
 )

