@@ -8,12 +8,14 @@ Stages are timed in one thread. Whole loaders run with the same workers and take
 augmentation ours needs no workers and has none. Batches of torchvision are normalised floats; ours are uint8,
 since the classifier normalises on its device, and the rows "normalised" add that step. All only resize (no
 augmentation), unless the row names one. The first pass of each is not counted (workers start, files enter the
-page cache); of the others the median counts.
+page cache); of the others the median counts. Processor time counts all processes: it is what loading takes
+away from an encoder on the same cores, and the figure to trust on a machine that is busy otherwise.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import statistics
 import tempfile
@@ -57,10 +59,13 @@ def main() -> None:
             print(f"\n## {size} px, one thread\n\n| stage | images/s | us/image |\n|---|---|---|")
             for name, seconds in time_stages(split, size):
                 print(f"| {name} | {1 / seconds:,.0f} | {seconds * 1e6:,.0f} |")
-            print(f"\n## {size} px, whole loaders\n\n| loader | images/s | of torchvision |\n|---|---|---|")
+            print(
+                f"\n## {size} px, whole loaders\n\n| loader | images/s | of torchvision | processor us/image |\n|---|---|---|---|"
+            )
             rates = time_loaders(split, size, arguments.workers, arguments.passes)
-            for name, rate in rates.items():
-                print(f"| {name} | {rate:,.0f} | {rate / rates['torchvision']:.2f} |")
+            for name, (rate, processor) in rates.items():
+                ratio = rate / rates["torchvision"][0]
+                print(f"| {name} | {rate:,.0f} | {ratio:.2f} | {processor * 1e6:,.0f} |")
 
 
 def open_split(data: str | None, folder: Path, limit: int) -> Split:
@@ -100,18 +105,17 @@ def time_stages(split: Split, size: int) -> Iterator[tuple[str, float]]:
     full = [images.load(index) for index in indices]
     yield "decode, full size", best(lambda: [images.load(index) for index in indices])
     yield "decode, JPEG draft", best(lambda: [images.load(index, size) for index in indices])
-    tensors = [torch.from_numpy(pixels)[None] for pixels in full]
-    yield "resize", best(lambda: [resize(tensor, size, size) for tensor in tensors])
+    yield "resize", best(lambda: [resize(image, size, size) for image in full])
     draws = image_uniforms(0, 0, 0, len(indices))
     for name, augmentation in AUGMENTATIONS.items():
         if name != "none":
             pixels = DecodedImages(images, augmentation.working_size(size)).rows(indices).pixels
             yield f"augment, {name}", best(lambda a=augmentation, p=pixels: a.apply(p, size, draws))
     pixels = DecodedImages(images, size).rows(indices).pixels
-    yield "collate", best(lambda: torch.stack(list(pixels)))
-    yield "gather a cached batch", best(lambda: pixels.index_select(0, torch.from_numpy(indices)))
+    yield "collate", best(lambda: np.stack(list(pixels)))
+    yield "gather a cached batch", best(lambda: np.take(pixels, indices, axis=0))
     normaliser = Normaliser()
-    yield "normalise", best(lambda: normaliser(pixels.permute(0, 3, 1, 2)))
+    yield "normalise", best(lambda: normaliser(torch.from_numpy(pixels).permute(0, 3, 1, 2)))
     torch.set_num_threads(threads)
 
 
@@ -124,8 +128,8 @@ def best(run: Callable[[], object]) -> float:
     return min(times) / BATCH_SIZE
 
 
-def time_loaders(split: Split, size: int, workers: int, passes: int) -> dict[str, float]:
-    """Images per second of each loader; the loaders take turns, so that other load hits all alike."""
+def time_loaders(split: Split, size: int, workers: int, passes: int) -> dict[str, tuple[float, float]]:
+    """Images per second and processor seconds per image; the loaders take turns, so other load hits all."""
     plain = LoaderSettings(BATCH_SIZE, size, workers, "none")
     with tempfile.TemporaryDirectory() as folder:
         variants = {
@@ -141,14 +145,27 @@ def time_loaders(split: Split, size: int, workers: int, passes: int) -> dict[str
             loaders[f"ours, {name}"] = OurBatches(loader, normalised=False)
             if name in ("uncached", "memory"):
                 loaders[f"ours, {name}, normalised"] = OurBatches(loader, normalised=True)
-        rates: dict[str, list[float]] = {name: [] for name in loaders}
+        rates: dict[str, list[tuple[float, float]]] = {name: [] for name in loaders}
         for number in range(passes + 1):
             for name, loader in loaders.items():
-                start = time.perf_counter()
+                start, processor_start = time.perf_counter(), processor_seconds()
                 count = sum(len(batch) for batch in loader)
+                seconds, processor = time.perf_counter() - start, processor_seconds() - processor_start
                 if number:
-                    rates[name].append(count / (time.perf_counter() - start))
-    return {name: statistics.median(values) for name, values in rates.items()}
+                    rates[name].append((count / seconds, processor / count))
+    return {
+        name: (statistics.median(rate for rate, _ in values), statistics.median(cost for _, cost in values))
+        for name, values in rates.items()
+    }
+
+
+def processor_seconds() -> float:
+    """Processor time so far of this process and its workers, from /proc (Linux, in steps of 10 ms)."""
+    total = time.process_time()
+    for worker in multiprocessing.active_children():
+        fields = Path(f"/proc/{worker.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
 
 
 class OurBatches:

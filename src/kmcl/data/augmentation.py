@@ -26,12 +26,12 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F  # noqa: N812
 from PIL import Image
-from torch import Tensor
 
 from kmcl.data.randaugment import rand_augment
 
 AugmentationName = Literal["paper", "photo", "medical", "light", "none"]
 Draws = npt.NDArray[np.float64]
+Pixels = npt.NDArray[np.uint8]
 
 # 256 / 224, the field's usual ratio of stored to cropped side.
 CROPPED_FROM = 8 / 7
@@ -44,66 +44,72 @@ class Augmentation:
     apply: (B x W x W x 3 uint8, result side S, B x DRAWS_PER_IMAGE uniforms) -> B x S x S x 3 uint8.
     """
 
-    apply: Callable[[Tensor, int, Draws], Tensor]
+    apply: Callable[[Pixels, int, Draws], Pixels]
     working_scale: float = 1.0
 
     def working_size(self, image_size: int) -> int:
         return round(image_size * self.working_scale)
 
 
-def resize(images_BHWC: Tensor, height: int, width: int) -> Tensor:
-    """Bilinear with antialiasing; torch's uint8 kernel is 3 times as fast as Pillow's, equal to 1/255."""
-    planes = images_BHWC.permute(0, 3, 1, 2)
+def resize(image: Pixels, height: int, width: int) -> Pixels:
+    """One height x width x 3 image, bilinear with antialiasing.
+
+    Torch's uint8 kernel is 3 to 4 times as fast as Pillow's and equal to 1/255. It is the only torch
+    operation on the way to a batch: others hand even one image to torch's thread pool, and waiting for those
+    threads takes many times as long as the work itself where the cores are busy with the encoder.
+    """
+    planes = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)[None]
     resized = F.interpolate(planes, (height, width), mode="bilinear", antialias=True, align_corners=False)
-    return resized.permute(0, 2, 3, 1)
+    result: Pixels = resized[0].permute(1, 2, 0).numpy()
+    return result
 
 
-def paper(images: Tensor, image_size: int, draws: Draws) -> Tensor:
+def paper(images: Pixels, image_size: int, draws: Draws) -> Pixels:
     """Cutout of half the side, then RandAugment, in the order of the ASL recipe the paper builds on."""
-    images = images.clone()
-    cutout(images, draws[:, :5], side=0.5)
-    for image, row in zip(images, draws[:, 5:], strict=True):
-        image.copy_(_from_pil(rand_augment(_to_pil(image), row)))
-    return images
+    results = images.copy()
+    cutout(results, draws[:, :5], side=0.5)
+    for result, row in zip(results, draws[:, 5:], strict=True):
+        result[...] = np.asarray(rand_augment(Image.fromarray(result), row))
+    return results
 
 
-def photo(images: Tensor, image_size: int, draws: Draws) -> Tensor:
+def photo(images: Pixels, image_size: int, draws: Draws) -> Pixels:
     """Crop 50 to 100 % of the area (aspect 4:5 to 5:4), flip half, jitter colours by 20 %, cut out some."""
-    results = images.new_empty((len(images), image_size, image_size, 3))
+    results = np.empty((len(images), image_size, image_size, 3), dtype=np.uint8)
     for image, result, row in zip(images, results, draws, strict=True):
         top, left, height, width = crop_box(len(image), row[:4])
-        window = image[None, top : top + height, left : left + width]
-        cropped = resize(window, image_size, image_size)[0]
+        cropped = resize(image[top : top + height, left : left + width], image_size, image_size)
         if row[4] < 0.5:
-            cropped = cropped.flip(1)
+            cropped = cropped[:, ::-1]
         brightness, contrast, saturation = 0.8 + 0.4 * row[5:8]
-        result.copy_(_from_pil(jitter_colours(_to_pil(cropped), brightness, contrast, saturation)))
+        jittered = jitter_colours(Image.fromarray(cropped), brightness, contrast, saturation)
+        result[...] = np.asarray(jittered)
     cutout(results, draws[:, 9:14], side=0.25, only=np.flatnonzero(draws[:, 8] < 0.5))
     return results
 
 
-def medical(images: Tensor, image_size: int, draws: Draws) -> Tensor:
+def medical(images: Pixels, image_size: int, draws: Draws) -> Pixels:
     """Rotate by up to 10 degrees, zoom in by up to 15 % near the middle (one resampling does both), jitter
     brightness and contrast by 15 %."""
-    results = images.new_empty((len(images), image_size, image_size, 3))
+    results = np.empty((len(images), image_size, image_size, 3), dtype=np.uint8)
     for image, result, row in zip(images, results, draws, strict=True):
-        moved = _to_pil(image).transform(
+        moved = Image.fromarray(image).transform(
             (image_size, image_size),
             Image.Transform.AFFINE,
             rotation_and_zoom(len(image), image_size, row[:4]),
             Image.Resampling.BILINEAR,
         )
         brightness, contrast = 0.85 + 0.3 * row[4:6]
-        result.copy_(_from_pil(jitter_colours(moved, brightness, contrast, saturation=1.0)))
+        result[...] = np.asarray(jitter_colours(moved, brightness, contrast, saturation=1.0))
     return results
 
 
-def light(images: Tensor, image_size: int, draws: Draws) -> Tensor:
+def light(images: Pixels, image_size: int, draws: Draws) -> Pixels:
     """Shift by up to an eighth of the side either way; the border is repeated into the gap."""
     most = image_size // 8
     shifts = np.floor(draws[:, :2] * (2 * most + 1)).astype(np.int64) - most
-    shifted = np.empty(images.shape, dtype=np.uint8)
-    for image, result, (down, right) in zip(images.numpy(), shifted, shifts, strict=True):
+    results = np.empty_like(images)
+    for image, result, (down, right) in zip(images, results, shifts, strict=True):
         up, left = max(0, -down), max(0, -right)
         down, right = max(0, down), max(0, right)
         kept = image[up : image_size - down, left : image_size - right]
@@ -113,10 +119,10 @@ def light(images: Tensor, image_size: int, draws: Draws) -> Tensor:
         body[:, image_size - left :] = kept[:, -1:]
         result[:down] = body[0]
         result[image_size - up :] = body[-1]
-    return torch.from_numpy(shifted)
+    return results
 
 
-def none(images: Tensor, image_size: int, draws: Draws) -> Tensor:
+def none(images: Pixels, image_size: int, draws: Draws) -> Pixels:
     return images
 
 
@@ -129,7 +135,7 @@ AUGMENTATIONS: dict[AugmentationName, Augmentation] = {
 }
 
 
-def cutout(images: Tensor, draws: Draws, *, side: float, only: npt.NDArray[np.int64] | None = None) -> None:
+def cutout(images: Pixels, draws: Draws, *, side: float, only: npt.NDArray[np.int64] | None = None) -> None:
     """Cover, in place, a square of `side` of each image with one random colour.
 
     The centre is uniform over the image and what sticks out is cut off, so between a quarter of the square
@@ -138,7 +144,7 @@ def cutout(images: Tensor, draws: Draws, *, side: float, only: npt.NDArray[np.in
     extent = images.shape[1]
     length = int(side * extent + 0.5)
     starts = np.floor(draws[:, :2] * extent).astype(np.int64) - length // 2
-    colours = torch.from_numpy(np.floor(draws[:, 2:5] * 256).astype(np.uint8))
+    colours = np.floor(draws[:, 2:5] * 256).astype(np.uint8)
     for number in range(len(images)) if only is None else only:
         top, left = (max(0, int(start)) for start in starts[number])
         bottom, right = (max(0, int(start) + length) for start in starts[number])
@@ -192,11 +198,3 @@ def jitter_colours(image: Image.Image, brightness: float, contrast: float, satur
             red, green, blue + own, offset,
         ),
     )  # fmt: skip
-
-
-def _to_pil(image: Tensor) -> Image.Image:
-    return Image.fromarray(image.numpy())
-
-
-def _from_pil(image: Image.Image) -> Tensor:
-    return torch.from_numpy(np.array(image))

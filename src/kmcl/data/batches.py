@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
-from kmcl.data.augmentation import Augmentation
+from kmcl.data.augmentation import Augmentation, Pixels
 from kmcl.data.decoding import ImageSource
 from kmcl.data.randomness import image_uniforms
 from kmcl.data.sampling import BatchPlan
@@ -51,7 +51,7 @@ class BatchMaker(TorchDataset[Delivery]):
     """Maps the plan of a batch to the batch; the same in the main process and in every worker."""
 
     source: ImageSource
-    targets: Tensor
+    targets: npt.NDArray[np.int8]
     augmentation: Augmentation
     image_size: int
     seed: int
@@ -75,13 +75,14 @@ class BatchMaker(TorchDataset[Delivery]):
                 self._replace(slot, pixels, indices, bad_images)
         elif problems:
             kept = np.setdiff1d(np.arange(len(indices)), list(problems))
-            pixels, indices, draws = pixels[torch.from_numpy(kept)], indices[kept], draws[kept]
-        images = self.augmentation.apply(pixels, self.image_size, draws)
-        chosen = torch.from_numpy(indices)
-        return Delivery(Batch(images.permute(0, 3, 1, 2), self.targets[chosen], chosen), bad_images)
+            pixels, indices, draws = pixels[kept], indices[kept], draws[kept]
+        images = torch.from_numpy(self.augmentation.apply(pixels, self.image_size, draws))
+        targets = torch.from_numpy(self.targets[indices])
+        batch = Batch(images.permute(0, 3, 1, 2), targets, torch.from_numpy(indices))
+        return Delivery(batch, bad_images)
 
     def _replace(
-        self, slot: int, pixels: Tensor, indices: npt.NDArray[np.int64], bad_images: dict[int, str]
+        self, slot: int, pixels: Pixels, indices: npt.NDArray[np.int64], bad_images: dict[int, str]
     ) -> None:
         """Put the next readable image of the split into the slot.
 

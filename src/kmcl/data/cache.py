@@ -21,6 +21,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from kmcl.data.augmentation import Pixels
 from kmcl.data.cache_file import CacheFile, content_key
 from kmcl.data.dataset import ImageStore
 from kmcl.data.decoding import DecodedImages, ImageSource, Progress, Rows, available_cores, decode_many
@@ -39,7 +40,7 @@ class CacheWarning(UserWarning):
 
 
 class MemoryImages:
-    """Decoded images in one tensor, which worker processes share with this one instead of copying it."""
+    """Decoded images in a tensor rather than an array: workers share a tensor instead of copying it."""
 
     def __init__(self, pixels: Tensor, problems: dict[int, str]) -> None:
         self._pixels, self._problems = pixels, problems
@@ -48,7 +49,7 @@ class MemoryImages:
         return len(self._pixels)
 
     def rows(self, indices: npt.NDArray[np.int64]) -> Rows:
-        pixels = self._pixels.index_select(0, torch.from_numpy(indices))
+        pixels = np.take(self._pixels.numpy(), indices, axis=0)
         return Rows(pixels, _problem_slots(indices, self._problems))
 
 
@@ -59,9 +60,8 @@ class DiskImages:
         self._path, self._shape, self._problems = path, (num_images, size, size, 3), problems
         self._pixels = self._map()
 
-    def _map(self) -> Tensor:
-        # Copy-on-write, so that the file cannot change through this tensor.
-        return torch.from_numpy(np.memmap(self._path, dtype=np.uint8, mode="c", shape=self._shape))
+    def _map(self) -> Pixels:
+        return np.memmap(self._path, dtype=np.uint8, mode="r", shape=self._shape)
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "_pixels"}
@@ -74,7 +74,7 @@ class DiskImages:
         return self._shape[0]
 
     def rows(self, indices: npt.NDArray[np.int64]) -> Rows:
-        pixels = self._pixels.index_select(0, torch.from_numpy(indices))
+        pixels = np.take(self._pixels, indices, axis=0)
         return Rows(pixels, _problem_slots(indices, self._problems))
 
 
@@ -127,7 +127,7 @@ def _in_memory(
     available = available_memory()
     if available is not None and needed > available - SPARE_MEMORY:
         raise OSError(None, f"only {available / 1e9:.2f} GB of memory are available")
-    pixels = torch.empty((len(store), size, size, 3), dtype=torch.uint8)
+    pixels = np.empty((len(store), size, size, 3), dtype=np.uint8)
     problems: dict[int, str] = {}
     for index, outcome in enumerate(decode_many(store, range(len(store)), size, available_cores())):
         if isinstance(outcome, str):
@@ -138,7 +138,7 @@ def _in_memory(
             pixels[index] = outcome
         if on_progress is not None:
             on_progress(index + 1, len(store))
-    return MemoryImages(pixels, problems)
+    return MemoryImages(torch.from_numpy(pixels), problems)
 
 
 def _on_disk(

@@ -50,9 +50,7 @@ def content_key(store: ImageStore, size: int) -> str:
             digest.update(f"\0{state.st_size} {state.st_mtime_ns}".encode())
     sampled = sorted({int(i) for i in np.linspace(0, len(store) - 1, min(NUM_SAMPLED_IMAGES, len(store)))})
     for outcome in decode_many(store, sampled, size, num_threads=1):
-        digest.update(
-            outcome.encode() if isinstance(outcome, str) else outcome.contiguous().numpy().tobytes()
-        )
+        digest.update(outcome.encode() if isinstance(outcome, str) else outcome.tobytes())
     return digest.hexdigest()[:32]
 
 
@@ -121,7 +119,7 @@ class CacheFile:
                             raise InputError(outcome)
                         self._mark(file, index, UNREADABLE)
                     else:
-                        row = outcome.contiguous().numpy().tobytes()
+                        row = outcome.tobytes()
                         _write(file, row, index * self._row_bytes)
                         self._mark(file, index, checksum(row))
                     if on_progress is not None:

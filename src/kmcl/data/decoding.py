@@ -13,10 +13,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
-from kmcl.data.augmentation import resize
+from kmcl.data.augmentation import Pixels, resize
 from kmcl.data.dataset import ImageStore
 from kmcl.errors import InputError
 
@@ -30,7 +28,7 @@ class Rows(NamedTuple):
     read; its pixels are meaningless.
     """
 
-    pixels: Tensor
+    pixels: Pixels
     problems: dict[int, str]
 
 
@@ -42,13 +40,13 @@ class ImageSource(Protocol):
     def rows(self, indices: npt.NDArray[np.int64]) -> Rows: ...
 
 
-def decode_square(store: ImageStore, index: int, size: int) -> Tensor:
+def decode_square(store: ImageStore, index: int, size: int) -> Pixels:
     """One image as size x size x 3 uint8; InputError naming the file if it cannot be decoded."""
-    pixels = store.load(index, min_side=size)
-    image = torch.from_numpy(pixels if pixels.flags.writeable else pixels.copy())
+    image = store.load(index, min_side=size)
     if image.shape[:2] == (size, size):
         return image
-    return resize(image[None], size, size)[0]
+    # Torch warns about arrays it cannot write to, even when it does not.
+    return resize(image if image.flags.writeable else image.copy(), size, size)
 
 
 class DecodedImages:
@@ -64,7 +62,7 @@ class DecodedImages:
         return len(self._store)
 
     def rows(self, indices: npt.NDArray[np.int64]) -> Rows:
-        pixels = torch.empty((len(indices), self._size, self._size, 3), dtype=torch.uint8)
+        pixels = np.empty((len(indices), self._size, self._size, 3), dtype=np.uint8)
         problems: dict[int, str] = {}
         outcomes = decode_many(self._store, [int(i) for i in indices], self._size, self._num_threads)
         for slot, outcome in enumerate(outcomes):
@@ -77,10 +75,10 @@ class DecodedImages:
 
 def decode_many(
     store: ImageStore, indices: Sequence[int], size: int, num_threads: int
-) -> Iterator[Tensor | str]:
+) -> Iterator[Pixels | str]:
     """Each image, or the sentence that says why it cannot be decoded, in order."""
 
-    def outcome(index: int) -> Tensor | str:
+    def outcome(index: int) -> Pixels | str:
         try:
             return decode_square(store, index, size)
         except InputError as error:

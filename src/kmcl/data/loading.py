@@ -128,7 +128,7 @@ class BatchLoader:
                     f"for lack of memory: use fewer workers (num_workers, now {self.num_workers}) or none (0)"
                 ) from error
             if delivery.failure is not None:
-                # Now, not when the error's traceback lets go of them: torch then waits seconds for its workers.
+                # Now rather than when the error's traceback lets go: torch would then wait seconds for them.
                 del deliveries
                 self.close()
                 raise InputError(delivery.failure)
@@ -203,7 +203,7 @@ def _loader(
     )
     maker = BatchMaker(
         source=source,
-        targets=torch.from_numpy(np.ascontiguousarray(split.targets, dtype=np.int8)),
+        targets=np.asarray(split.targets, dtype=np.int8),
         augmentation=augmentation,
         image_size=settings.image_size,
         seed=settings.seed,
