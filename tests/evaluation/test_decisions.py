@@ -77,10 +77,11 @@ def test_a_label_without_positives_leaves_cp_and_cr_but_its_false_positives_coun
 
 
 def test_a_label_never_predicted_counts_as_zero_precision_and_is_named() -> None:
-    predictions = from_arrays([[0.9, 0.1], [0.1, 0.1]], [[1, 1], [0, 0]])
+    predictions = from_arrays([[0.9, 0.1, 0.1], [0.1, 0.1, 0.1]], [[1, 1, 0], [0, 0, 0]])
     found = decision_metrics(predictions, decide(predictions.scores, 0.5))
     assert found.CP == 0.5
     assert found.OP == 1
+    # The third label is never predicted either, and rightly so: it has no positives.
     assert found.never_predicted == ("label1",)
 
 

@@ -94,6 +94,7 @@ def test_nothing_evaluated_is_undefined_not_an_error() -> None:
     assert np.isnan(found.image_ranking.ranking_loss)
     assert found.labels_without_positives == ("label0", "label1")
     json.dumps(found.to_json(), allow_nan=False)
+    assert np.isnan(evaluate(make_predictions(num_images=0)).mean_average_precision)
 
 
 def test_terciles_by_hand() -> None:

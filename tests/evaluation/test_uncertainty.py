@@ -166,6 +166,8 @@ def test_without_sigma_only_the_probability_is_judged() -> None:
     assert [report.name for report in found.reports] == ["probability", "entropy", "threshold"]
     with pytest.raises(InputError, match="no sigma"):
         fit_error_model(plain)
+    with pytest.raises(InputError, match="at least one image"):
+        fit_error_model(make_predictions(num_images=0))
 
 
 def test_no_errors_and_no_pairs_are_undefined() -> None:

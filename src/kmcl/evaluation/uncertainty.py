@@ -136,6 +136,8 @@ def fit_error_model(predictions: Predictions, thresholds: Thresholds = 0.5) -> E
     # Here, because it takes a second to import and the other uncertainties do not need it.
     from sklearn.linear_model import LogisticRegression
 
+    if not len(predictions):
+        raise InputError("an error model needs at least one image to be fitted on, got none")
     evaluated = predictions.evaluated
     wrong = (decide(predictions.scores, thresholds) != predictions.positive)[evaluated]
     log_sigma = _log_sigma(predictions)
