@@ -59,9 +59,8 @@ def main() -> None:
             print(f"\n## {size} px, one thread\n\n| stage | images/s | us/image |\n|---|---|---|")
             for name, seconds in time_stages(split, size):
                 print(f"| {name} | {1 / seconds:,.0f} | {seconds * 1e6:,.0f} |")
-            print(
-                f"\n## {size} px, whole loaders\n\n| loader | images/s | of torchvision | processor us/image |\n|---|---|---|---|"
-            )
+            print(f"\n## {size} px, whole loaders\n")
+            print("| loader | images/s | of torchvision | processor us/image |\n|---|---|---|---|")
             rates = time_loaders(split, size, arguments.workers, arguments.passes)
             for name, (rate, processor) in rates.items():
                 ratio = rate / rates["torchvision"][0]

@@ -216,10 +216,13 @@ def _loader(
 
 
 def default_num_workers(augmentation: AugmentationName, *, decodes: bool) -> int:
-    """No workers where a batch is little more than a copy; else one per core, up to MAX_WORKERS."""
+    """No workers where a batch is little more than a copy; else one per core, up to MAX_WORKERS.
+
+    Cached images that are only augmented leave one core to the encoder alone.
+    """
     if not decodes and augmentation in ("none", "light"):
         return 0
-    return min(available_cores(), MAX_WORKERS)
+    return min(available_cores() - (0 if decodes else 1), MAX_WORKERS)
 
 
 def _as_is(delivery: Any) -> Any:
