@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from kmcl.data import open_dataset
+from kmcl.data.coco2014 import without_outlines
 from kmcl.errors import InputError
 
 CATEGORIES = [
@@ -99,6 +100,25 @@ def test_second_reading_comes_from_the_cache_until_the_file_changes(
     with pytest.raises(AssertionError, match="parsed again"):
         open_dataset(f"coco2014:{coco}")
     monkeypatch.setattr(json, "loads", parse)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_outlines_are_left_out_and_nothing_else(indent: int | None) -> None:
+    content = {
+        "annotations": [
+            annotation(9, 1, crowd=True) | {"area": 2.5},
+            {"segmentation": [[1.5, 2], [3, 4.25]], "category_id": 18},
+            {"id": 3, "segmentation": [[1, 2, 3]]},
+            {"segmentation": [], "bbox": [1, 2]},
+            {"segmentation": {"counts": "h]0o", "size": [4, 4]}, "bbox": [[5]]},
+            {"segmentation": None, "note": 'a "segmentation": [[1]] in a string'},
+            {"segmentation": 7},
+        ]
+    }
+    expected = json.loads(json.dumps(content))
+    for entry in expected["annotations"][:5]:
+        entry["segmentation"] = None
+    assert json.loads(without_outlines(json.dumps(content, indent=indent).encode())) == expected
 
 
 def test_subsets_are_nested_and_share_one_val(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -148,6 +149,19 @@ def test_columns_and_folders_can_be_named(tmp_path: Path) -> None:
         test_fraction=0,
     )
     assert ignoring.labels == ("a", "b")
+
+
+def test_parquet_columns_of_any_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine is an optional package, so the frame it would return stands in for it."""
+    names = write_images(tmp_path, 3)
+    frame = pd.DataFrame({"image": names, "a": [1, 0, 1], "b": [1.0, np.nan, 0.0], "c": [True, False, True]})
+    frame["d"] = pd.array([1, None, 0], dtype="Int8")
+    (tmp_path / "labels.parquet").write_bytes(b"PAR1")
+    monkeypatch.setattr(pd, "read_parquet", lambda path: frame)
+    train = open_dataset(str(tmp_path / "labels.parquet"), val_fraction=0, test_fraction=0).splits["train"]
+    assert train.targets.tolist() == [[1, 1, 1, 1], [0, -1, 0, -1], [1, 0, 1, 0]]
+    assert train.lines is not None
+    assert train.lines.tolist() == [2, 3, 4]
 
 
 def test_paths_outside_the_folder_need_permission(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from kmcl.data.splitting import finish_splits
 from kmcl.errors import InputError
 
 CACHE_VERSION = "coco-1"
+OUTLINE_KEY = b'"segmentation":'
 PART_OF_SPLIT = {"train": "train2014", "test": "val2014"}
 
 
@@ -71,7 +72,7 @@ def read_instances(path: Path) -> Arrays:
 
 def _parse_instances(path: Path) -> Arrays:
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(without_outlines(path.read_bytes()))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"COCO annotations {path} are not readable JSON: {error}") from error
     try:
@@ -80,6 +81,36 @@ def _parse_instances(path: Path) -> Arrays:
         raise InputError(
             f"COCO annotations {path} lack the expected images, annotations and categories: {error!r}"
         ) from error
+
+
+def without_outlines(text: bytes) -> bytes:
+    """The JSON text with every value of "segmentation" replaced by null.
+
+    The outlines are two thirds of the file and most of its numbers: without them it parses several times as
+    fast, in a third of the memory. A polygon is a list of lists of numbers and ends at the last bracket before
+    the next key or closing brace; a crowd's outline is an object without objects inside. What is neither
+    stays as it is.
+    """
+    kept = []
+    start = 0
+    while (key := text.find(OUTLINE_KEY, start)) >= 0:
+        value = key + len(OUTLINE_KEY)
+        while text[value : value + 1].isspace():
+            value += 1
+        brace = text.find(b"}", value)
+        if text[value : value + 1] == b"{":
+            end = brace + 1
+        elif text[value : value + 1] == b"[":
+            quote = text.find(b'"', value, brace)
+            end = text.rfind(b"]", value, quote if quote >= 0 else brace) + 1
+        else:
+            end = 0
+        kept.append(text[start:value])
+        if end > value:
+            kept.append(b"null")
+        start = max(value, end)
+    kept.append(text[start:])
+    return b"".join(kept)
 
 
 def _condense(content: dict[str, Any]) -> Arrays:

@@ -27,11 +27,11 @@ FREQUENCIES = (1.3, 1.3, 1.2, 1.2, 1.0, 1.0, 0.8, 0.8, 0.6, 0.4)
 NUM_DIGITS_WEIGHTS = (0.2, 0.4, 0.3, 0.1)  # of one, two, three and four digits
 
 CANVAS = 64
-DIGIT_SIDES = (14, 28)
+DIGIT_SIDES = (14, 26)
 MAX_COVERED = 0.5  # of a digit's box by one digit drawn after it
 GROUND_LEVELS = (25, 100)  # beyond the shade of 20, so that no level wraps around
 INK_LEVELS = (130, 255)
-INK_OPACITIES = (0.25, 0.9)
+INK_OPACITIES = (0.2, 0.85)
 NUM_STROKES = (1, 4)
 NUM_PIECES = (0, 3)
 NOISE_LEVELS = (4.0, 24.0)
