@@ -25,13 +25,15 @@ def test_the_correlation_is_scipys_over_pairs_of_different_labels(decimals: int)
     assert found.num_pairs == 66
 
 
-def test_the_p_value_is_the_share_of_renamings() -> None:
-    first, second = symmetric(0, 5), symmetric(1, 5) + symmetric(0, 5)
-    pairs = np.triu_indices(5, k=1)
+@pytest.mark.parametrize("num_labels", [3, 5])
+def test_the_p_value_is_the_share_of_renamings(num_labels: int) -> None:
+    first = symmetric(0, num_labels)
+    second = symmetric(1, num_labels) + first
+    pairs = np.triu_indices(num_labels, k=1)
     observed = spearmanr(first[pairs], second[pairs]).statistic
     all_renamings = [
         spearmanr(first[pairs], second[np.ix_(renaming, renaming)][pairs]).statistic
-        for renaming in itertools.permutations(range(5))
+        for renaming in itertools.permutations(range(num_labels))
     ]
     exact = np.mean(np.array(all_renamings) >= observed - 1e-12)
     found = label_agreement(first, second, np.random.default_rng(0), 4000)

@@ -90,10 +90,17 @@ def test_pairing_makes_a_small_steady_difference_visible() -> None:
 
 
 def test_both_models_see_the_same_images() -> None:
-    first, second = make_predictions(60, 3, seed=0), make_predictions(60, 3, seed=0, signal=0.5)
-    found = compare_map(first, second, np.random.default_rng(5), num_resamples=50)
-    differences = resampled_maps(first, 5, 50) - resampled_maps(second, 5, 50)
+    first = make_predictions(60, 3, signal=0.6)
+    noise = np.random.default_rng(1).normal(size=first.scores.shape) * 0.2
+    second = replace(first, scores=np.clip(first.scores + noise, 0, 1).astype(np.float32))
+    found = compare_map(first, second, np.random.default_rng(5), num_resamples=60)
+    differences = resampled_maps(first, 5, 60) - resampled_maps(second, 5, 60)
     assert found.difference.standard_error == pytest.approx(differences.std(ddof=1))
+    moved = differences - differences.mean() + found.difference.estimate
+    on_the_other_side = min((moved < 0).sum(), (moved > 0).sum())
+    assert on_the_other_side != min((differences < 0).sum(), (differences > 0).sum())
+    assert 0 < on_the_other_side < 25
+    assert found.p_value == pytest.approx(2 * (on_the_other_side + 1) / 61)
 
 
 def test_a_model_does_not_differ_from_itself() -> None:
