@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from kmcl.data import open_dataset
@@ -108,3 +111,24 @@ def test_name_outside_the_given_labels_is_refused(folder: Path) -> None:
     path.write_text("image,labels\na.png,cat\nb.png,cta\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"line 3: .*'cta', not among the labels \(did you mean 'cat'"):
         open_dataset(str(path), label_names=["cat"])
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    content=st.one_of(
+        st.binary(max_size=120),
+        st.lists(
+            st.sampled_from(
+                ["image", "split", "cat", "a.png", "b.png", "1", "0", "train", "", '"', "\0", "é", "/"]
+            ),
+            max_size=30,
+        ).map(lambda cells: "".join(cell + ",\n;"[len(cell) % 3] for cell in cells).encode()),
+    )
+)
+def test_no_content_whatsoever_raises_anything_but_input_errors(folder: Path, content: bytes) -> None:
+    path = folder / "labels.csv"
+    path.write_bytes(content)
+    with contextlib.suppress(InputError):
+        dataset = open_dataset(f"table:{path}", val_fraction=0, test_fraction=0)
+        assert dataset.num_labels >= 1
+        assert (dataset.splits["train"].targets == 1).any()

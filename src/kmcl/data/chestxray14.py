@@ -41,7 +41,9 @@ FINDINGS = (
     "Pleural_Thickening",
     "Hernia",
 )
+POSITIONS = {name: index for index, name in enumerate(FINDINGS)}
 NO_FINDING = "No Finding"
+USED_COLUMNS = ("Image Index", "Finding Labels", "Patient ID")
 LIST_OF_SPLIT = {"train": "train_val_list.txt", "test": "test_list.txt"}
 
 
@@ -89,36 +91,42 @@ def _read_entries(path: Path) -> dict[str, Entry]:
     Its header has fewer fields than its rows: `OriginalImage[Width,Height]` contains a comma, and a trailing
     comma opens a column without a name. Only columns before these are used.
     """
-    position = {name: index for index, name in enumerate(FINDINGS)}
     entries: dict[str, Entry] = {}
     problems: list[RowProblem] = []
     with path.open(encoding="utf-8-sig", newline="", errors="replace") as file:
         rows = csv.reader(file)
-        header = [cell.strip() for cell in next(rows, [])]
-        for name in ("Image Index", "Finding Labels", "Patient ID"):
-            if name not in header:
-                raise InputError(f"label file {path} line 1: no column {name!r}")
-        image, labels, patient = (header.index(n) for n in ("Image Index", "Finding Labels", "Patient ID"))
-        for row in rows:
-            if not row:
-                continue
-            if len(row) <= max(image, labels, patient):
-                problems.append(RowProblem(rows.line_num, f"only {len(row)} values"))
-                continue
-            names = [name.strip() for name in row[labels].split("|")]
-            findings = [name for name in names if name and name != NO_FINDING]
-            unknown = [name for name in findings if name not in position]
-            if unknown:
-                near = suggest(unknown[0], FINDINGS)
-                problems.append(RowProblem(rows.line_num, f"unknown finding {unknown[0]!r}{near}"))
-                continue
-            indices = tuple(position[name] for name in findings)
-            entries[row[image].strip()] = Entry(rows.line_num, row[patient].strip(), indices)
+        try:
+            header = [cell.strip() for cell in next(rows, [])]
+            for name in USED_COLUMNS:
+                if name not in header:
+                    raise InputError(f"label file {path} line 1: no column {name!r}")
+            columns = [header.index(name) for name in USED_COLUMNS]
+            for row in rows:
+                if row:
+                    _read_row(row, rows.line_num, columns, entries, problems)
+        except csv.Error as error:
+            raise InputError(f"label file {path} line {rows.line_num}: {error}") from error
     if problems:
         raise RowError(path, problems)
     if not entries:
         raise InputError(f"label file {path} has no rows")
     return entries
+
+
+def _read_row(
+    row: list[str], line: int, columns: list[int], entries: dict[str, Entry], problems: list[RowProblem]
+) -> None:
+    if len(row) <= max(columns):
+        problems.append(RowProblem(line, f"only {len(row)} values"))
+        return
+    image, labels, patient = (row[column].strip() for column in columns)
+    findings = [name.strip() for name in labels.split("|") if name.strip() not in ("", NO_FINDING)]
+    unknown = [name for name in findings if name not in POSITIONS]
+    if unknown:
+        near = suggest(unknown[0], FINDINGS)
+        problems.append(RowProblem(line, f"unknown finding {unknown[0]!r}{near}"))
+    else:
+        entries[image] = Entry(line, patient, tuple(POSITIONS[name] for name in findings))
 
 
 def _find_images(folder: Path) -> Iterator[tuple[str, str]]:
@@ -136,7 +144,7 @@ def _find_images(folder: Path) -> Iterator[tuple[str, str]]:
 def _read_split(
     folder: Path, path: Path, entries: dict[str, Entry], places: dict[str, str], missing: str
 ) -> Split | None:
-    lines = path.read_text(encoding="utf-8-sig").splitlines()
+    lines = path.read_text("utf-8-sig", "replace").splitlines()
     names = [line.strip() for line in lines if line.strip()]
     for number, name in enumerate(names, 1):
         if name not in entries:

@@ -86,10 +86,10 @@ def _parse_instances(path: Path) -> Arrays:
 def without_outlines(text: bytes) -> bytes:
     """The JSON text with every value of "segmentation" replaced by null.
 
-    The outlines are two thirds of the file and most of its numbers: without them it parses several times as
-    fast, in a third of the memory. A polygon is a list of lists of numbers and ends at the last bracket before
-    the next key or closing brace; a crowd's outline is an object without objects inside. What is neither
-    stays as it is.
+    The outlines are two thirds of the file and most of its numbers: without them it parses three times as
+    fast, in a third of the memory. A polygon is a list of lists of numbers and ends at the last bracket
+    before the next key or closing brace; a crowd's outline is an object without objects inside. What is
+    neither stays as it is.
     """
     kept = []
     start = 0

@@ -78,7 +78,7 @@ def _find_root(folder: Path) -> Path:
 
 
 def _read_split(root: Path, list_path: Path, options: VocOptions) -> Split:
-    lines = require_file(list_path, "VOC image list").read_text(encoding="utf-8").splitlines()
+    lines = require_file(list_path, "VOC image list").read_text("utf-8", "replace").splitlines()
     # Lines carry leading and trailing spaces, in the lists of one label also a second column.
     ids = [(number, line.split()[0]) for number, line in enumerate(lines, 1) if line.strip()]
     if not ids:
