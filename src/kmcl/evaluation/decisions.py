@@ -12,7 +12,7 @@ Choices made here, because published code differs on them:
   positive). When nothing is predicted OP is 0. ML-GCN's code adds 1 to the denominator of OP for every
   label that is never predicted; this code does not.
 - Top k: an image's k highest evaluated scores are its predictions, whatever their values; with
-  `thresholds`, only those of the k that reach theirs (what ML-GCN and ASL code does). Equal scores: the
+  `thresholds`, only those of the k that reach theirs (what the code of ML-GCN does). Equal scores: the
   label that comes first wins.
 """
 
