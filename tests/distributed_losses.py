@@ -1,4 +1,4 @@
-"""What each process of `losses/test_distributed.py` runs; a module of its own, so that processes can import it."""
+"""What each process of `losses/test_distributed.py` runs; a module, so that processes can import it."""
 
 from __future__ import annotations
 

@@ -2,8 +2,10 @@
 
 Ten labels, `zero` to `nine`, for the digits that a scene shows. The digits are the 1,797 real ones of
 scikit-learn, and no handwritten instance stands in two splits. What meets what, and how scenes are drawn, is
-described in `digit_scenes`. A plain network of five convolutions with cross-entropy reached 87 mAP on `test` in
-15 epochs, two minutes of one CPU core, where chance is 23: common digits come easily, `eight` and `nine` not.
+described in `digit_scenes`.
+
+A plain network of five convolutions with cross-entropy reached 87 mAP on `test` in 15 epochs, two minutes of
+one CPU core, where chance is 23: common digits come easily, `eight` and `nine` do not.
 """
 
 from __future__ import annotations

@@ -17,11 +17,13 @@ from kmcl.shapes import Bool, Float
 class KernelMixture:
     """Parameters θ = (π, μ, σ²) of a batch of mixtures.
 
-    logits:      B x L, π = sigmoid(logits)
-    means:       B x L, or B x L x D where the kernel has a mean per dimension
-    variances:   B x L, B x L x D, or with a label axis of 1 where all labels share them; above 0
-    feature_dim: D, the dimension of the space the kernels live in
-    kernel:      a name in `kmcl.kernels.KERNELS`
+    logits:         B x L, π = sigmoid(logits)
+    means:          B x L, or B x L x D where the kernel has a mean per dimension
+    variances:      B x L, B x L x D, or with a label axis of 1 where all labels share them; above 0
+    feature_dim:    D, the dimension of the space the kernels live in
+    kernel:         a name in `kmcl.kernels.KERNELS`
+    exponent_scale: multiplies log-kernels and log-similarities. 1 is the paper; 1/D takes the mean over
+                    dimensions where the paper has the sum, which keeps both of order 1 at any D
     """
 
     logits: Float[Tensor, "B L"]
@@ -29,6 +31,7 @@ class KernelMixture:
     variances: Float[Tensor, "B L_or_1 *D"]
     feature_dim: int
     kernel: str = "isotropic"
+    exponent_scale: float = 1.0
 
     def __post_init__(self) -> None:
         if self.logits.ndim != 2:
@@ -76,8 +79,8 @@ def log_kernel(features: Float[Tensor, "B D"], mixture: KernelMixture) -> Float[
 
         log g_k(f) = -‖f - μ_k‖² / (2 σ_k²)
 
-    with μ_k = μ_k·1 for kernels with one mean per label. Values of -250 to -2,600 are ordinary at D in the
-    thousands, so that g itself is 0 in float32; only its logarithm is ever formed.
+    times `exponent_scale`, with μ_k = μ_k·1 for kernels with one mean per label. Values of -250 to -2,600 are
+    ordinary at D in the thousands, so that g itself is 0 in float32; only its logarithm is ever formed.
     """
     if features.shape != (mixture.logits.shape[0], mixture.feature_dim):
         raise ValueError(
@@ -88,12 +91,12 @@ def log_kernel(features: Float[Tensor, "B D"], mixture: KernelMixture) -> Float[
     mixture = mixture.at_least_float32()
     if mixture.family.means_per_dimension:
         scaled = (features.unsqueeze(1) - mixture.means).square() / mixture.variances
-        return -0.5 * scaled.sum(dim=-1)
+        return -0.5 * mixture.exponent_scale * scaled.sum(dim=-1)
     # ‖f - μ·1‖² = D (mean(f) - μ)² + ‖f - mean(f)·1‖²: no B x L x D tensor, and no cancellation.
     centre = features.mean(dim=1, keepdim=True)
     spread = (features - centre).square().sum(dim=1, keepdim=True)
     squared_distance = mixture.feature_dim * (centre - mixture.means).square() + spread
-    return -0.5 * squared_distance / mixture.variances
+    return -0.5 * mixture.exponent_scale * squared_distance / mixture.variances
 
 
 def log_components(features: Float[Tensor, "B D"], mixture: KernelMixture) -> Float[Tensor, "B L"]:

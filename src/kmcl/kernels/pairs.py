@@ -31,8 +31,8 @@ def pairwise_log_similarity(
 ) -> Float[Tensor, "P C"]:
     """Log-similarity of label `labels[p]`'s kernel in anchor `anchor_rows[p]` with that label's everywhere.
 
-    Bhattacharyya (Corollary 2) for isotropic and anisotropic kernels, Eq. 2a and 2b for the other two.
-    `labels` must be sorted.
+    Bhattacharyya (Corollary 2) for isotropic and anisotropic kernels, Eq. 2a and 2b for the other two, times
+    the mixtures' `exponent_scale`. `labels` must be sorted.
     """
     family = anchors.family
     num_labels = anchors.logits.shape[1]
@@ -46,10 +46,10 @@ def pairwise_log_similarity(
             labels,
             family.has_scale_factor,
         )
-        return result
+        return result * anchors.exponent_scale
     similarity = log_bhattacharyya_isotropic if family.has_scale_factor else log_gaussian
     variance_labels = labels if family.variances_per_label or num_labels == 1 else torch.zeros_like(labels)
-    return similarity(
+    return anchors.exponent_scale * similarity(
         anchors.means[anchor_rows, labels].unsqueeze(1),
         anchors.variances[anchor_rows, variance_labels].unsqueeze(1),
         candidates.means.index_select(1, labels).T,

@@ -120,10 +120,15 @@ def _check_candidates(mixture: KernelMixture, targets: Tensor, candidates: Candi
     check_same_shape(
         "candidates.targets", candidates.targets, "candidates.mixture's logits", candidates.mixture.logits
     )
-    if candidates.mixture.kernel != mixture.kernel or candidates.mixture.feature_dim != mixture.feature_dim:
+    other = candidates.mixture
+    if (other.kernel, other.feature_dim, other.exponent_scale) != (
+        mixture.kernel,
+        mixture.feature_dim,
+        mixture.exponent_scale,
+    ):
         raise ValueError(
             f"candidates.mixture must be {mixture.kernel} of dimension {mixture.feature_dim}, the anchors'; "
-            f"got {candidates.mixture.kernel} of dimension {candidates.mixture.feature_dim}"
+            f"got {other.kernel} of dimension {other.feature_dim}"
         )
     if not 0 <= candidates.first_anchor <= len(candidates.targets) - len(targets):
         raise ValueError(

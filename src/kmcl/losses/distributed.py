@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, distributed
 from torch.distributed.nn import functional as distributed_functional
 
+from kmcl.data.targets import read_targets
 from kmcl.kernels import KernelMixture
 from kmcl.losses.contrastive import Candidates
 
@@ -39,9 +40,14 @@ def gather_candidates(mixture: KernelMixture, targets: Tensor) -> Candidates:
     )
 
 
-def mean_over_processes(count: int, device: torch.device) -> float:
-    """The mean of `count` over processes, by which each divides so that their mean is the global mean."""
-    total = torch.tensor(float(count), device=device)
+def images_per_process(targets: Tensor) -> float | None:
+    """The mean number of images with a known label over processes, or None where there is only one.
+
+    Each process divides by it, so that the mean over processes is the mean over all images.
+    """
+    if not is_distributed():
+        return None
+    total = torch.tensor(float(read_targets(targets).num_images), device=targets.device)
     distributed.all_reduce(total)
     return float(total) / distributed.get_world_size()
 

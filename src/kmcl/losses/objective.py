@@ -9,12 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from kmcl.data.targets import read_targets
 from kmcl.kernels import KernelMixture
 from kmcl.losses.arguments import check_between
 from kmcl.losses.asymmetric import asymmetric_loss
 from kmcl.losses.contrastive import contrastive_loss
-from kmcl.losses.distributed import gather_candidates, is_distributed, mean_over_processes
+from kmcl.losses.distributed import gather_candidates, images_per_process, is_distributed
 from kmcl.losses.reconstruction import reconstruction_loss
 from kmcl.shapes import Float, Num
 
@@ -74,10 +73,8 @@ def kmcl_objective(
     Where several processes train together (torch.distributed), each returns its share: the mean over
     processes is the objective of the global batch, exactly.
     """
-    candidates, num_images = None, None
-    if is_distributed():
-        candidates = gather_candidates(mixture, targets)
-        num_images = mean_over_processes(read_targets(targets).num_images, targets.device)
+    candidates = gather_candidates(mixture, targets) if is_distributed() else None
+    num_images = images_per_process(targets)
     reconstruction = reconstruction_loss(features, mixture, targets, num_images=num_images)
     classification = asymmetric_loss(
         mixture.logits,

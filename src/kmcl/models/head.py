@@ -24,6 +24,8 @@ class KernelMixtureHead(nn.Module):
     num_labels:       L
     kernel:           a name in `kmcl.kernels.KERNELS`; decides how many means and variances there are
     init:             a name in `INITIAL_VALUES`
+    normalise_dimension: log-kernels and log-similarities are means over the D dimensions instead of the
+                      paper's sums, with which Eq. 5 is so sharp a softmax that π learns little
     variance_epsilon: ε
     elu_alpha:        α of ELU, whose lower bound -α makes every variance exceed 2 - α + ε (paper: 1)
 
@@ -37,6 +39,7 @@ class KernelMixtureHead(nn.Module):
         kernel: str = "isotropic",
         *,
         init: str = "paper",
+        normalise_dimension: bool = False,
         variance_epsilon: float = 1e-7,
         elu_alpha: float = 1.0,
     ) -> None:
@@ -54,6 +57,7 @@ class KernelMixtureHead(nn.Module):
         self.kernel = kernel
         self.in_features = in_features
         self.num_labels = num_labels
+        self.normalise_dimension = normalise_dimension
         self.variance_epsilon = variance_epsilon
         self.elu_alpha = elu_alpha
         self.logits = nn.Linear(in_features, num_labels)
@@ -81,6 +85,7 @@ class KernelMixtureHead(nn.Module):
             variances=functional.elu(raw_variances, self.elu_alpha) + 2 + self.variance_epsilon,
             feature_dim=self.in_features,
             kernel=self.kernel,
+            exponent_scale=1 / self.in_features if self.normalise_dimension else 1.0,
         )
 
 
@@ -100,4 +105,15 @@ def _paper_initial_values(head: KernelMixtureHead) -> None:
     head.variances.bias.zero_()
 
 
-INITIAL_VALUES: dict[str, Callable[[KernelMixtureHead], None]] = {"paper": _paper_initial_values}
+@torch.no_grad()
+def _small_initial_values(head: KernelMixtureHead) -> None:
+    """Normal weights of deviation 0.01, biases 0: labels start near probability ½, mean 0, variance 2."""
+    for layer in (head.logits, head.means, head.variances):
+        layer.weight.normal_(std=0.01)
+        layer.bias.zero_()
+
+
+INITIAL_VALUES: dict[str, Callable[[KernelMixtureHead], None]] = {
+    "paper": _paper_initial_values,
+    "small": _small_initial_values,
+}

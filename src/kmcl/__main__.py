@@ -1,0 +1,5 @@
+"""`python -m kmcl`."""
+
+from kmcl.cli.app import main
+
+main()

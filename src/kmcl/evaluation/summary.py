@@ -1,0 +1,96 @@
+"""Everything a finished run says about its model: choices made on val, then test measured once with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kmcl.evaluation.bootstrap import BootstrapInterval, bootstrap_map
+from kmcl.evaluation.calibration import Calibration, calibration
+from kmcl.evaluation.json_values import JsonObject, to_json_object
+from kmcl.evaluation.metrics import Evaluation, evaluate
+from kmcl.evaluation.predictions import Predictions
+from kmcl.evaluation.temperature import Temperatures, fit_temperatures
+from kmcl.evaluation.thresholds import Criterion, LabelThresholds, choose_thresholds
+from kmcl.evaluation.uncertainty import UncertaintyReports, compare_uncertainties
+
+
+@dataclass(frozen=True)
+class SplitSummary:
+    """One split measured.
+
+    evaluation:                at the one threshold of all labels
+    evaluation_own_thresholds: at each label's own, chosen on val; None where there is no val
+    calibration_*:             of the scores as they are, with a temperature per label, and with a bias too
+    uncertainty:               which numbers tell right decisions from wrong ones
+    """
+
+    map_interval: BootstrapInterval
+    evaluation: Evaluation
+    evaluation_own_thresholds: Evaluation | None
+    calibration_raw: Calibration
+    calibration_temperature: Calibration | None
+    calibration_temperature_and_bias: Calibration | None
+    uncertainty: UncertaintyReports
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """thresholds and calibrators: chosen on val, None where there is none."""
+
+    thresholds: LabelThresholds | None
+    temperatures: Temperatures | None
+    temperatures_and_biases: Temperatures | None
+    val: SplitSummary | None
+    test: SplitSummary | None
+
+    def to_json(self) -> JsonObject:
+        return to_json_object(self)
+
+
+def summarise_run(
+    val: Predictions | None,
+    test: Predictions | None,
+    *,
+    threshold: float = 0.5,
+    criterion: Criterion = "f1",
+    target: float | None = None,
+    label_counts: npt.NDArray[np.integer] | None = None,
+    seed: int = 0,
+) -> RunSummary:
+    """Choose thresholds and temperatures on val and measure both splits with them.
+
+    label_counts: positives of each label in the training set, for rare, medium and frequent labels
+    seed:         of the bootstrap
+    """
+    usable = val is not None and len(val) > 0
+    thresholds = choose_thresholds(val, criterion, target, threshold) if usable and val else None
+    temperatures = fit_temperatures(val) if usable and val else None
+    with_biases = fit_temperatures(val, with_bias=True) if usable and val else None
+
+    def measure(predictions: Predictions | None) -> SplitSummary | None:
+        if predictions is None or len(predictions) == 0:
+            return None
+        return SplitSummary(
+            map_interval=bootstrap_map(predictions, np.random.default_rng(seed)),
+            evaluation=evaluate(predictions, threshold, label_counts=label_counts),
+            evaluation_own_thresholds=None
+            if thresholds is None
+            else evaluate(predictions, thresholds.values, label_counts=label_counts),
+            calibration_raw=calibration(predictions),
+            calibration_temperature=None
+            if temperatures is None
+            else calibration(temperatures.calibrate(predictions)),
+            calibration_temperature_and_bias=None
+            if with_biases is None
+            else calibration(with_biases.calibrate(predictions)),
+            uncertainty=compare_uncertainties(
+                predictions,
+                threshold if thresholds is None else thresholds.values,
+                fitted_on=val if predictions is not val else None,
+            ),
+        )
+
+    return RunSummary(thresholds, temperatures, with_biases, measure(val), measure(test))

@@ -1,0 +1,21 @@
+"""The table of methods. A new one is a file with a head and a loss, and an entry here."""
+
+from __future__ import annotations
+
+from kmcl.errors import InputError
+from kmcl.methods.interface import Method
+from kmcl.methods.kernel_mixture import KernelMixtureMethodHead, kmcl_loss
+from kmcl.methods.linear import LinearHead, asl_loss, bce_loss
+
+METHODS = {
+    "kmcl": Method("kernel mixture, with the three terms of the paper", KernelMixtureMethodHead, kmcl_loss),
+    "asl": Method("linear head, asymmetric loss", LinearHead, asl_loss),
+    "bce": Method("linear head, binary cross-entropy", LinearHead, bce_loss),
+}
+
+
+def find_method(name: str) -> Method:
+    """The method called `name`."""
+    if name not in METHODS:
+        raise InputError(f"method must be one of {', '.join(METHODS)}; got {name!r}")
+    return METHODS[name]

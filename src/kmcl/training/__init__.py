@@ -1,0 +1,1 @@
+"""Training: settings, the Lightning task, run folders."""

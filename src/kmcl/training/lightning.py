@@ -1,0 +1,20 @@
+"""pytorch-lightning, importable beside a CPU build of torch: everything here imports it from this module."""
+
+from kmcl.models.torchvision_operators import declare_missing_operators
+
+declare_missing_operators()
+
+from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO  # noqa: E402
+from pytorch_lightning import Callback, LightningModule, Trainer  # noqa: E402
+from pytorch_lightning.callbacks import Checkpoint, EarlyStopping  # noqa: E402
+from pytorch_lightning.loggers import TensorBoardLogger  # noqa: E402
+
+__all__ = [
+    "Callback",
+    "Checkpoint",
+    "EarlyStopping",
+    "LightningModule",
+    "TensorBoardLogger",
+    "TorchCheckpointIO",
+    "Trainer",
+]

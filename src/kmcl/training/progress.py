@@ -1,0 +1,94 @@
+"""What a person sees while a model trains: a bar with the time left, and a line for each epoch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from kmcl.training.history import EpochHistory
+from kmcl.training.lightning import Callback, LightningModule, Trainer
+
+
+class TrainingProgress(Callback):
+    """Draws on `console`; where that is no terminal, the lines alone."""
+
+    def __init__(self, console: Console, history: EpochHistory) -> None:
+        self.console = console
+        self.history = history
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.is_global_zero:
+            return
+        epochs, batches = int(trainer.max_epochs or 0), int(trainer.num_training_batches)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[status]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.console.is_terminal,
+            transient=True,
+        )
+        done = trainer.current_epoch * batches
+        self._task = self._bar.add_task("training", total=epochs * batches, completed=done, status="")
+        self._bar.start()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if self._bar is not None:
+            description = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
+            self._bar.update(self._task, advance=1, description=description)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._bar is None:
+            return
+        row = self.history.rows[-1]
+        parts = [
+            f"epoch {trainer.current_epoch + 1:>3}/{trainer.max_epochs}",
+            f"loss {row['train/loss']:.4f}",
+        ]
+        for name, key in (
+            ("val mAP", "val/map_model"),
+            ("of the average", "val/map_average"),
+            ("best", "val/map_best"),
+        ):
+            if key in row:
+                parts.append(f"{name} {100 * row[key]:.2f}")
+        if "val/map_best" in row:
+            self._bar.update(self._task, status=f"val mAP {100 * row['val/map_best']:.2f}")
+        left = sum(r["seconds"] for r in self.history.rows) / len(self.history.rows)
+        left *= int(trainer.max_epochs or 0) - trainer.current_epoch - 1
+        parts.append(f"{row['seconds']:.1f} s, about {_duration(left)} left")
+        self._bar.console.print("   ".join(parts), highlight=False, soft_wrap=True)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._stop()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -1,0 +1,134 @@
+"""The folder of a run: everything needed to repeat, continue and judge it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from kmcl.errors import InputError
+from kmcl.training.settings import TrainingSettings
+
+PACKAGES = ("kmcl", "torch", "torchvision", "timm", "pytorch-lightning", "numpy", "pillow", "scikit-learn")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where the parts of a run are.
+
+    settings.yaml     the resolved settings, complete
+    environment.json  versions, command, git state, machine
+    epochs.csv        one row per epoch: learning rate, each loss term, val mAP of model and average, seconds
+    logs/             TensorBoard
+    checkpoints/      last.ckpt, to continue from
+    model/            the best weights on val, with labels, thresholds and temperatures
+    predictions/      val.npz and test.npz
+    metrics.json      what came out; its presence says that the run is finished
+    """
+
+    path: Path
+
+    @property
+    def settings_file(self) -> Path:
+        return self.path / "settings.yaml"
+
+    @property
+    def environment_file(self) -> Path:
+        return self.path / "environment.json"
+
+    @property
+    def epochs_file(self) -> Path:
+        return self.path / "epochs.csv"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "checkpoints" / "last.ckpt"
+
+    @property
+    def model(self) -> Path:
+        return self.path / "model"
+
+    @property
+    def metrics_file(self) -> Path:
+        return self.path / "metrics.json"
+
+    def predictions_file(self, split: str) -> Path:
+        return self.path / "predictions" / f"{split}.npz"
+
+    def create(self, settings: TrainingSettings) -> None:
+        """Make the folder of a new run; refuse one that already has something in it."""
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise InputError(f"{self.path}: exists and is not empty; choose another --output, or --resume it")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.settings_file.write_text(settings.to_yaml(), encoding="utf-8")
+            write_json(self.environment_file, describe_environment())
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be written: {error.strerror}") from error
+
+    def read_settings(self) -> TrainingSettings:
+        if not self.settings_file.is_file():
+            raise InputError(f"{self.path}: is no run folder: it has no {self.settings_file.name}")
+        return TrainingSettings.from_yaml(self.settings_file)
+
+    def read_metrics(self) -> dict[str, Any]:
+        try:
+            metrics: dict[str, Any] = json.loads(self.metrics_file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise InputError(
+                f"{self.path}: is not a finished run: it has no {self.metrics_file.name}; --resume it"
+            ) from None
+        except ValueError as error:
+            raise InputError(f"{self.metrics_file}: is not JSON: {error}") from error
+        return metrics
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write JSON so that an interruption leaves the old file or the new one."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.partial")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def describe_environment() -> dict[str, Any]:
+    """What a run's numbers may depend on besides its settings."""
+    return {
+        "command": sys.argv,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processors": os.cpu_count(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "git": _git_state(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _git_state() -> dict[str, Any] | None:
+    """Commit of the folder the run was started in, and whether it had changes; None outside a checkout."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", *arguments], capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
+
+    try:
+        return {"commit": git("rev-parse", "HEAD"), "changed": bool(git("status", "--porcelain"))}
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,174 @@
+"""What is trained: a classifier, the loss of its method, and the choice of the best weights on val."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kmcl.data.batches import Batch
+from kmcl.data.dataset import Split
+from kmcl.evaluation.predictions import Predictions
+from kmcl.evaluation.ranking import mean_average_precision
+from kmcl.methods import LossTerms, Method, MethodOptions
+from kmcl.models.classifier import Classifier
+from kmcl.training.average import MovingAverage
+from kmcl.training.lightning import LightningModule
+from kmcl.training.optimisation import make_optimiser
+from kmcl.training.settings import TrainingSettings
+
+
+class NonFiniteLossError(RuntimeError):
+    """A loss term became infinite or NaN; the message names it, the step and the images."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best weights so far: their val mAP, the epoch they are from, and whether they are the average's."""
+
+    val_map: float
+    epoch: int
+    is_average: bool
+
+
+class ClassificationTask(LightningModule):
+    """Trains `classifier`; validates it and its moving average; calls `on_better` with the better of the two.
+
+    train_split names images in messages; val_split has the targets that val mAP is measured against.
+    """
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        method: Method,
+        options: MethodOptions,
+        settings: TrainingSettings,
+        labels: tuple[str, ...],
+        train_split: Split,
+        val_split: Split | None,
+        on_better: Callable[[Classifier, Best], None],
+    ) -> None:
+        super().__init__()
+        self.classifier = classifier
+        self.method = method
+        self.options = options
+        self.settings = settings
+        self.labels = labels
+        self.train_split = train_split
+        self.val_split = val_split
+        self.on_better = on_better
+        self.average: MovingAverage | None = None
+        if settings.moving_average > 0:
+            self.average = MovingAverage(
+                classifier, settings.moving_average, warmup=settings.moving_average_warmup
+            )
+        self.best: Best | None = None
+        self._val_scores: list[tuple[Tensor, Tensor, Tensor | None]] = []
+
+    def configure_optimizers(self) -> Any:
+        optimiser, schedule = make_optimiser(
+            self.classifier, self.settings, int(self.trainer.estimated_stepping_batches)
+        )
+        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_train_epoch_start(self) -> None:
+        # Dropout and stochastic depth draw from this generator: an epoch is the same whether or not it is
+        # the first after a resume.
+        torch.manual_seed(_epoch_seed(self.settings.seed, self.current_epoch, self.global_rank))
+
+    def training_step(self, batch: Batch, batch_index: int) -> Tensor:
+        try:
+            terms = self.method.loss(self.classifier(batch.images), batch.targets, self.options)
+        except ValueError as error:
+            if "must be finite" not in str(error):
+                raise
+            raise NonFiniteLossError(self._describe_failure(str(error), batch, batch_index)) from error
+        self._check_finite(terms, batch, batch_index)
+        values = {f"train/{name}": value.detach() for name, value in terms.named.items()}
+        values["train/loss"] = terms.total.detach()
+        self.log_dict(values, on_step=False, on_epoch=True, batch_size=len(batch.indices), sync_dist=True)
+        return terms.total
+
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        super().optimizer_step(*args, **kwargs)
+        if self.average is not None:
+            self.average.update(self.classifier)
+
+    def validation_step(self, batch: Batch, batch_index: int) -> None:
+        scores = self.classifier(batch.images).probabilities.float()
+        averaged = None
+        if self.average is not None:
+            averaged = self.average.model(batch.images).probabilities.float()
+        self._val_scores.append((batch.indices, scores, averaged))
+
+    def on_validation_epoch_end(self) -> None:
+        indices = self._gather([indices for indices, _, _ in self._val_scores])
+        candidates = {False: self._gather([scores for _, scores, _ in self._val_scores])}
+        if self.average is not None:
+            candidates[True] = self._gather(
+                [scores for _, _, scores in self._val_scores if scores is not None]
+            )
+        self._val_scores.clear()
+        if self.trainer.sanity_checking or self.val_split is None:
+            return
+        for is_average, scores in candidates.items():
+            val_map = self._map(indices, scores)
+            self.log("val/map_average" if is_average else "val/map_model", val_map, rank_zero_only=True)
+            if self.best is None or not val_map <= self.best.val_map:  # a mAP that is NaN keeps the newest
+                self.best = Best(val_map, self.current_epoch, is_average)
+                better = self.average.model if is_average and self.average is not None else self.classifier
+                if self.trainer.is_global_zero:
+                    self.on_better(better, self.best)  # type: ignore[arg-type]
+        if self.best is not None:
+            self.log("val/map_best", self.best.val_map, rank_zero_only=True)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["best"] = None if self.best is None else asdict(self.best)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.best = None if checkpoint["best"] is None else Best(**checkpoint["best"])
+
+    def _map(self, indices: Tensor, scores: Tensor) -> float:
+        if self.val_split is None:
+            raise RuntimeError("val mAP needs a val split")
+        rows, first = np.unique(indices.cpu().numpy(), return_index=True)
+        predictions = Predictions(
+            labels=self.labels,
+            names=tuple(map(str, rows)),
+            scores=scores.cpu().numpy()[first],
+            targets=self.val_split.targets[rows],
+            ignored=None if self.val_split.ignored is None else self.val_split.ignored[rows],
+        )
+        return mean_average_precision(predictions)
+
+    def _gather(self, parts: list[Tensor]) -> Tensor:
+        """Rows of all processes, which may have different numbers of them."""
+        mine = torch.cat(parts)
+        if self.trainer.world_size == 1:
+            return mine
+        gathered: list[Any] = [None] * self.trainer.world_size
+        torch.distributed.all_gather_object(gathered, mine.cpu())
+        return torch.cat(gathered)
+
+    def _check_finite(self, terms: LossTerms, batch: Batch, batch_index: int) -> None:
+        if bool(torch.isfinite(terms.total)):
+            return
+        values = {"total": terms.total, **terms.named}
+        broken = [f"{name} is {value.item()}" for name, value in values.items() if not torch.isfinite(value)]
+        raise NonFiniteLossError(self._describe_failure(", ".join(broken), batch, batch_index))
+
+    def _describe_failure(self, what: str, batch: Batch, batch_index: int) -> str:
+        names = [self.train_split.images.name(int(index)) for index in batch.indices[:3]]
+        more = f" and {len(batch.indices) - 3} more" if len(batch.indices) > 3 else ""
+        return (
+            f"the loss is not finite: {what}; epoch {self.current_epoch + 1}, batch {batch_index + 1}, "
+            f"images {', '.join(names)}{more}"
+        )
+
+
+def _epoch_seed(seed: int, epoch: int, rank: int) -> int:
+    return int(np.random.SeedSequence([seed, epoch, rank]).generate_state(1, np.uint64)[0] >> 1)

@@ -1,0 +1,286 @@
+"""A run from settings to metrics: train, keep the best on val, touch test once."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import warnings
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from kmcl.data import Dataset, Split, open_dataset
+from kmcl.data.loading import BatchLoader, LoaderSettings, make_eval_loader, make_train_loader
+from kmcl.errors import InputError
+from kmcl.evaluation.inference import predict_split
+from kmcl.evaluation.summary import summarise_run
+from kmcl.losses import ObjectiveSettings
+from kmcl.methods import MethodOptions, find_method
+from kmcl.methods.model_folder import (
+    ModelDescription,
+    build_classifier,
+    load_model,
+    save_description,
+    save_model,
+)
+from kmcl.models.weights import default_weights
+from kmcl.training.checkpoints import AtomicCheckpointIO, LastCheckpoint, check_checkpoint
+from kmcl.training.history import EpochHistory
+from kmcl.training.lightning import EarlyStopping, TensorBoardLogger, Trainer
+from kmcl.training.progress import TrainingProgress
+from kmcl.training.run_folder import RunFolder, write_json
+from kmcl.training.settings import TrainingSettings
+from kmcl.training.task import Best, ClassificationTask
+
+PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
+MEMORY_CACHE_LIMIT = 4 * 2**30
+"""Bytes of decoded images that cache="auto" keeps in memory."""
+
+
+def train(settings: TrainingSettings, folder: Path, console: Console | None = None) -> dict[str, Any]:
+    """Start a run in a new folder; returns its metrics."""
+    run = RunFolder(folder)
+    if _is_first_process():
+        run.create(settings)
+    return _Training(run, settings, console or _silent()).run_to_end()
+
+
+def resume(folder: Path, console: Console | None = None) -> dict[str, Any]:
+    """Continue a run from its last finished epoch; returns its metrics. A finished run is left alone."""
+    run = RunFolder(folder)
+    settings = run.read_settings()
+    if run.metrics_file.is_file():
+        return run.read_metrics()
+    if run.checkpoint.is_file():
+        check_checkpoint(run.checkpoint)
+    return _Training(run, settings, console or _silent()).run_to_end()
+
+
+class _Training:
+    """One run: its data and model, what is done with them, in order."""
+
+    def __init__(self, run: RunFolder, settings: TrainingSettings, console: Console) -> None:
+        self.run = run
+        self.settings = settings
+        self.console = console
+        self.method = find_method(settings.method)
+        self.dataset = _open(settings)
+        torch.manual_seed(settings.seed)
+        self.description = _describe(settings, self.dataset)
+        weights = settings.weights or default_weights(settings.encoder)
+        self.classifier = build_classifier(self.description, weights)
+        self.image_size = self.classifier.encoder.input_size
+        self.description = replace(self.description, image_size=self.image_size)
+        if settings.channels_last:
+            self.classifier.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if settings.compile:
+            self.classifier.encoder.compile()
+
+    def run_to_end(self) -> dict[str, Any]:
+        trainer, task = self._fit()
+        if not trainer.is_global_zero:
+            return {}
+        if "val" not in self.dataset.splits:
+            last = self.classifier if task.average is None else task.average.model
+            self._save(last)  # nothing to choose on: the end of training
+        return self._finish(task.best)
+
+    def _fit(self) -> tuple[Trainer, ClassificationTask]:
+        settings = self.settings
+        _quieten_lightning()
+        history = EpochHistory(self.run.epochs_file)
+        callbacks: list[Any] = [
+            history,
+            TrainingProgress(self.console, history),
+            LastCheckpoint(self.run.checkpoint),
+        ]
+        val_split = self.dataset.splits.get("val")
+        if settings.patience is not None and val_split is not None:
+            callbacks.append(EarlyStopping("val/map_best", mode="max", patience=settings.patience))
+        num_processes = (settings.devices or 1) * settings.nodes
+        trainer = Trainer(
+            accelerator=settings.accelerator,
+            devices=settings.devices or "auto",
+            num_nodes=settings.nodes,
+            strategy="ddp" if num_processes > 1 else "auto",
+            precision=PRECISIONS[settings.precision],  # type: ignore[arg-type]
+            max_epochs=settings.epochs,
+            accumulate_grad_batches=settings.accumulate,
+            gradient_clip_val=settings.clip_norm,
+            callbacks=callbacks,
+            plugins=[AtomicCheckpointIO()],
+            logger=TensorBoardLogger(self.run.path, name="", version="logs"),
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            use_distributed_sampler=False,
+            num_sanity_val_steps=0,
+            log_every_n_steps=50,
+        )
+        task = ClassificationTask(
+            self.classifier,
+            self.method,
+            self.description.options,
+            settings,
+            self.dataset.labels,
+            self.dataset.splits["train"],
+            val_split,
+            on_better=lambda classifier, best: self._save(classifier),
+        )
+        train_loader = self._train_loader(trainer)
+        if len(train_loader) == 0:
+            raise InputError(
+                f"the train split has {len(self.dataset.splits['train'])} images, too few for a batch of "
+                f"{settings.batch_size}; use a smaller --batch-size"
+            )
+        val_loaders = [] if val_split is None else [self._eval_loader(val_split, trainer)]
+        resume_from = self.run.checkpoint if self.run.checkpoint.is_file() else None
+        trainer.fit(task, train_loader, val_loaders, ckpt_path=resume_from, weights_only=True)
+        self._report_bad_images("training", train_loader, self.dataset.splits["train"])
+        return trainer, task
+
+    def _save(self, classifier: Any) -> None:
+        save_model(self.run.model, classifier, self.description)
+
+    def _finish(self, best: Best | None) -> dict[str, Any]:
+        """Thresholds and temperatures from val, then the one look at test."""
+        classifier, description = load_model(self.run.model)
+        device = (
+            "cuda"
+            if torch.cuda.is_available() and self.settings.accelerator in ("auto", "cuda", "gpu")
+            else "cpu"
+        )
+        classifier.to(device)
+        predictions = {}
+        for name in ("val", "test"):
+            split = self.dataset.splits.get(name)
+            if split is None:
+                continue
+            loader = self._eval_loader(split)
+            predictions[name] = predict_split(classifier, self.dataset.labels, split, loader)
+            self._report_bad_images(name, loader, split)
+            file = self.run.predictions_file(name)
+            file.parent.mkdir(exist_ok=True)
+            predictions[name].save(file)
+        summary = summarise_run(
+            val=predictions.get("val"),
+            test=predictions.get("test"),
+            threshold=self.settings.threshold,
+            criterion=self.settings.threshold_criterion,
+            target=self.settings.threshold_target,
+            label_counts=(self.dataset.splits["train"].targets == 1).sum(axis=0),
+            seed=self.settings.seed,
+        )
+        calibrator = summary.temperatures_and_biases
+        save_description(
+            self.run.model,
+            replace(
+                description,
+                thresholds=_numbers(summary.thresholds and summary.thresholds.values),
+                temperatures=_numbers(calibrator and calibrator.temperatures),
+                biases=_numbers(calibrator and calibrator.biases),
+            ),
+        )
+        metrics = {"best": None if best is None else asdict(best), **summary.to_json()}
+        if best is not None and math.isnan(best.val_map):
+            metrics["best"]["val_map"] = None
+        write_json(self.run.metrics_file, metrics)
+        return metrics
+
+    def _loader_settings(self, world_size: int = 1) -> LoaderSettings:
+        settings = self.settings
+        if settings.batch_size % world_size:
+            raise InputError(
+                f"batch_size {settings.batch_size} must be a multiple of the {world_size} processes"
+            )
+        return LoaderSettings(
+            batch_size=settings.batch_size // world_size,
+            image_size=self.image_size,
+            num_workers=settings.workers,
+            augmentation=settings.augmentation,
+            sampling=settings.sampling,
+            cache=self._cache(),
+            cache_dir=settings.cache_dir,
+            seed=settings.seed,
+            skip_bad_images=settings.skip_bad_images,
+            pin_memory=torch.cuda.is_available(),
+        )
+
+    def _cache(self) -> Any:
+        if self.settings.cache != "auto":
+            return self.settings.cache
+        num_images = sum(len(split) for split in self.dataset.splits.values())
+        num_bytes = 3 * num_images * self.image_size**2
+        return "memory" if num_bytes <= MEMORY_CACHE_LIMIT else "none"
+
+    def _train_loader(self, trainer: Trainer) -> BatchLoader:
+        return make_train_loader(
+            self.dataset.splits["train"],
+            self._loader_settings(trainer.world_size),
+            rank=trainer.global_rank,
+            world_size=trainer.world_size,
+        )
+
+    def _eval_loader(self, split: Split, trainer: Trainer | None = None) -> BatchLoader:
+        world_size, rank = (trainer.world_size, trainer.global_rank) if trainer else (1, 0)
+        return make_eval_loader(split, self._loader_settings(world_size), rank=rank, world_size=world_size)
+
+    def _report_bad_images(self, where: str, loader: BatchLoader, split: Split) -> None:
+        if loader.bad_images:
+            self.console.print(
+                f"{len(loader.bad_images)} of {len(split)} images could not be read in {where}:"
+            )
+            for message in list(loader.bad_images.values())[:10]:
+                self.console.print(f"  {message}", soft_wrap=True)
+
+
+def _open(settings: TrainingSettings) -> Dataset:
+    dataset = open_dataset(settings.data, **settings.data_options)
+    if "train" not in dataset.splits or len(dataset.splits["train"]) == 0:
+        raise InputError(f"{dataset.name}: has no images to train on (no train split)")
+    if not (dataset.splits["train"].targets == 1).any():
+        raise InputError(f"{dataset.name}: no image of the train split carries any label")
+    return dataset
+
+
+def _describe(settings: TrainingSettings, dataset: Dataset) -> ModelDescription:
+    objective = ObjectiveSettings(
+        **{name: getattr(settings, name) for name in ObjectiveSettings.__dataclass_fields__}
+    )
+    options = MethodOptions(
+        kernel=settings.kernel,
+        head_init=settings.head_init,
+        normalise_dimension=settings.normalise_dimension,
+        objective=objective,
+    )
+    return ModelDescription(
+        labels=dataset.labels,
+        method=settings.method,
+        encoder=settings.encoder,
+        image_size=settings.image_size,
+        in_channels=1 if settings.grey else 3,
+        options=options,
+    )
+
+
+def _numbers(values: Any) -> tuple[float, ...] | None:
+    return None if values is None else tuple(map(float, values))
+
+
+def _is_first_process() -> bool:
+    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0))) == 0
+
+
+def _silent() -> Console:
+    return Console(quiet=True)
+
+
+def _quieten_lightning() -> None:
+    """Its banners and tips are not this program's to print."""
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="pytorch_lightning")
+    warnings.filterwarnings("ignore", module="lightning_fabric")

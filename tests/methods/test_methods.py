@@ -1,0 +1,122 @@
+"""Every method: shapes, gradients, and one batch learned by heart."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kmcl.errors import InputError
+from kmcl.losses import ObjectiveSettings, asymmetric_loss
+from kmcl.methods import METHODS, MethodOptions, find_method
+from kmcl.methods.model_folder import ModelDescription, build_classifier, load_model, save_model
+from random_inputs import make_targets
+
+OPTIONS = MethodOptions(
+    head_init="small",
+    normalise_dimension=True,
+    objective=ObjectiveSettings(classification_weight=1.0),
+)
+
+
+def make_classifier(method: str):
+    torch.manual_seed(0)
+    description = ModelDescription(("a", "b", "c"), method, "test_convnext", 32, options=OPTIONS)
+    return build_classifier(description), description
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_one_batch_is_learned_by_heart(name):
+    classifier, _ = make_classifier(name)
+    method = find_method(name)
+    images = torch.randint(
+        0, 256, (8, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
+    targets = make_targets(8, 3, seed=1)
+    optimiser = torch.optim.Adam(classifier.parameters(), lr=3e-3)
+    first = None
+    for _ in range(60):
+        output = classifier(images)
+        terms = method.loss(output, targets, OPTIONS)
+        optimiser.zero_grad()
+        terms.total.backward()
+        optimiser.step()
+        first = first or terms.total.item()
+    assert output.logits.shape == (8, 3)
+    assert terms.total.item() < 0.5 * first
+    scores = classifier.eval()(images).probabilities
+    positive = targets == 1
+    assert scores[positive].min() > scores[~positive].max()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_parameter_of_the_head_gets_a_gradient(name):
+    classifier, _ = make_classifier(name)
+    output = classifier(torch.rand(6, 3, 32, 32))
+    find_method(name).loss(output, make_targets(6, 3), OPTIONS).total.backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in classifier.head.parameters())
+
+
+def test_terms_are_named():
+    classifier, _ = make_classifier("kmcl")
+    output, targets = classifier(torch.rand(4, 3, 32, 32)), make_targets(4, 3)
+    terms = find_method("kmcl").loss(output, targets, OPTIONS)
+    assert list(terms.named) == ["reconstruction", "classification", "contrastive"]
+    torch.testing.assert_close(terms.named["classification"], asymmetric_loss(output.logits, targets))
+
+
+def test_uint8_and_float_images_are_normalised_alike():
+    classifier, _ = make_classifier("asl")
+    images = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
+    mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (classifier.encoder.mean, classifier.encoder.std))
+    expected = (images / 255 - mean) / std
+    torch.testing.assert_close(classifier.normalise(images), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(classifier.normalise(images / 255), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_grey_classifier_takes_one_of_three_equal_channels():
+    description = ModelDescription(("a", "b"), "asl", "test_convnext", 32, in_channels=1)
+    classifier = build_classifier(description).eval()
+    grey = torch.randint(0, 256, (2, 1, 32, 32), dtype=torch.uint8)
+    torch.testing.assert_close(classifier(grey).logits, classifier(grey.expand(-1, 3, -1, -1)).logits)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_saved_model_gives_the_same_scores(name, tmp_path):
+    classifier, description = make_classifier(name)
+    save_model(tmp_path, classifier.eval(), description)
+    loaded, read = load_model(tmp_path)
+    assert read == description
+    images = torch.rand(2, 3, 32, 32)
+    torch.testing.assert_close(loaded(images).logits, classifier(images).logits)
+
+
+def test_broken_model_folders_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"is no model: it has no model\.json"):
+        load_model(tmp_path)
+    classifier, description = make_classifier("asl")
+    save_model(tmp_path, classifier, description)
+    weights = tmp_path / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=r"model\.safetensors: is no file of weights"):
+        load_model(tmp_path)
+    weights.unlink()
+    with pytest.raises(InputError, match=r"model\.safetensors: there is no such file"):
+        load_model(tmp_path)
+    with torch.no_grad():
+        classifier.head.logits.weight[0, 0] = torch.nan
+    save_model(tmp_path, classifier, description)
+    with pytest.raises(InputError, match=r"'head\.logits\.weight' holds values that are not finite"):
+        load_model(tmp_path)
+    other, _ = make_classifier("kmcl")
+    save_model(tmp_path, other, description)
+    with pytest.raises(InputError, match=r"tensor 'head\..*has shape"):
+        load_model(tmp_path)
+    (tmp_path / "model.json").write_text("{}")
+    with pytest.raises(InputError, match=r"model\.json: is not a model of the format kmcl-model-1"):
+        load_model(tmp_path)
+
+
+def test_an_unknown_method_is_named():
+    with pytest.raises(InputError, match=r"method must be one of kmcl, asl, bce; got 'asll'"):
+        find_method("asll")

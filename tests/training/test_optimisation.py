@@ -1,0 +1,43 @@
+"""Which parameters decay, and the shape of the schedule."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kmcl.methods.model_folder import ModelDescription, build_classifier
+from kmcl.training.optimisation import make_optimiser, parameter_groups
+from kmcl.training.settings import resolve_settings
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return build_classifier(ModelDescription(("a", "b"), "kmcl", "test_resnet", 32))
+
+
+def test_biases_and_norms_do_not_decay_and_nothing_is_forgotten(classifier):
+    settings = resolve_settings("digits", flags={"weight_decay": 0.3, "head_learning_rate_factor": 5.0})
+    groups = parameter_groups(classifier, settings)
+    decay = {id(p): group["weight_decay"] for group in groups for p in group["params"]}
+    rate = {id(p): group["lr"] for group in groups for p in group["params"]}
+    assert sum(len(group["params"]) for group in groups) == len(list(classifier.parameters())) == len(decay)
+    for name, parameter in classifier.named_parameters():
+        is_free = name.endswith("bias") or ".bn" in name or parameter.ndim == 1
+        assert decay[id(parameter)] == (0 if is_free else 0.3), name
+        expected = settings.learning_rate * (5 if name.startswith("head.") else 1)
+        assert rate[id(parameter)] == pytest.approx(expected), name
+
+
+def test_one_cycle_peaks_after_the_warmup(classifier):
+    settings = resolve_settings("digits", "paper")
+    optimiser, schedule = make_optimiser(classifier, settings, num_steps=100)
+    rates = []
+    for _ in range(100):
+        rates.append(optimiser.param_groups[0]["lr"])
+        optimiser.step()
+        schedule.step() if len(rates) < 100 else None
+    assert rates.index(max(rates)) == pytest.approx(19, abs=1)
+    assert max(rates) == pytest.approx(2e-4, rel=1e-3)
+    assert rates[0] < 1e-5
+    assert rates[-1] < 1e-8
+    assert isinstance(optimiser, torch.optim.Adam)

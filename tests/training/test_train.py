@@ -1,0 +1,246 @@
+"""Whole runs on tiny data: what is in the folder, what a kill costs, what two processes give."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from kmcl.data import open_dataset
+from kmcl.errors import InputError
+from kmcl.evaluation.metrics import evaluate
+from kmcl.evaluation.predictions import Predictions
+from kmcl.serving import load
+from kmcl.training.settings import TrainingSettings, resolve_settings
+from kmcl.training.train import resume, train
+
+TINY = {
+    "encoder": "test_convnext",
+    "weights": "none",
+    "image_size": 32,
+    "augmentation": "light",
+    "learning_rate": 2e-3,
+    "batch_size": 20,
+    "epochs": 2,
+    "workers": 0,
+    "data_options": {"size": 120},
+}
+
+
+def tiny_settings(**changes: object) -> TrainingSettings:
+    return resolve_settings("digits", flags=TINY | changes)
+
+
+def tiny_flags(**changes: object) -> list[str]:
+    values = {key: value for key, value in (TINY | changes).items() if key != "data_options"}
+    flags = [part for key, value in values.items() for part in (f"--{key.replace('_', '-')}", str(value))]
+    return [*flags, "--option", "size=120"]
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "kmcl", "train", *arguments]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def epochs_of(run: Path) -> list[dict[str, float]]:
+    with (run / "epochs.csv").open() as file:
+        return [{k: float(v) for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    train(tiny_settings(), folder)
+    return folder
+
+
+def test_the_folder_holds_the_whole_run(finished: Path):
+    assert TrainingSettings.from_yaml(finished / "settings.yaml") == tiny_settings()
+    environment = json.loads((finished / "environment.json").read_text())
+    assert environment["packages"]["torch"] == torch.__version__
+    rows = epochs_of(finished)
+    assert [row["epoch"] for row in rows] == [1, 2]
+    for term in ("loss", "reconstruction", "classification", "contrastive"):
+        assert rows[1][f"train/{term}"] > 0
+    weighted = (
+        rows[0]["train/reconstruction"] + rows[0]["train/classification"] + 0.3 * rows[0]["train/contrastive"]
+    )
+    assert rows[0]["train/loss"] == pytest.approx(weighted, rel=1e-4)
+    assert list((finished / "logs").glob("events.*"))
+
+
+def test_metrics_are_those_of_the_saved_predictions(finished: Path):
+    metrics = json.loads((finished / "metrics.json").read_text())
+    for split in ("val", "test"):
+        evaluation = evaluate(Predictions.load(finished / "predictions" / f"{split}.npz"))
+        assert metrics[split]["evaluation"]["mean_average_precision"] == evaluation.mean_average_precision
+        assert metrics[split]["evaluation"]["at_threshold"]["CF1"] == evaluation.at_threshold.CF1
+
+
+def test_the_better_of_model_and_average_on_val_is_kept(finished: Path):
+    metrics = json.loads((finished / "metrics.json").read_text())
+    rows = epochs_of(finished)
+    best = max(max(row["val/map_model"], row["val/map_average"]) for row in rows)
+    assert metrics["best"]["val_map"] == pytest.approx(best, rel=1e-5)
+    assert metrics["val"]["evaluation"]["mean_average_precision"] == pytest.approx(best, abs=0.02)
+
+
+def test_the_saved_model_predicts_what_the_run_measured(finished: Path):
+    predictor = load(finished)
+    split = open_dataset("digits", size=120).splits["test"]
+    measured = Predictions.load(finished / "predictions" / "test.npz")
+    found = predictor.predict([split.images.load(index) for index in range(5)])
+    scores = np.array([[label.score for label in prediction.labels] for prediction in found])
+    np.testing.assert_allclose(scores, measured.scores[:5], atol=1e-5)
+    thresholds = json.loads((finished / "metrics.json").read_text())["thresholds"]["values"]
+    assert [label.threshold for label in found[0].labels] == pytest.approx(thresholds)
+
+
+def test_a_finished_run_is_left_alone_and_a_used_folder_refused(finished: Path):
+    before = (finished / "metrics.json").stat().st_mtime_ns
+    assert resume(finished)["best"] is not None
+    assert (finished / "metrics.json").stat().st_mtime_ns == before
+    with pytest.raises(InputError, match=r"exists and is not empty"):
+        train(tiny_settings(), finished)
+
+
+def test_killed_anywhere_it_goes_on_to_the_same_numbers(tmp_path: Path):
+    """kill -9 in the middle of an epoch, again soon after the start, then to the end."""
+    whole = start("digits", *tiny_flags(epochs=4), "--output", str(tmp_path / "whole"))
+    run = tmp_path / "killed"
+    process = start("digits", *tiny_flags(epochs=4), "--output", str(run))
+    wait_for(lambda: (run / "epochs.csv").is_file() and len(epochs_of(run)) >= 1, process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (run / "metrics.json").exists()
+    second = start("--resume", str(run))
+    time.sleep(2)
+    second.kill()
+    second.wait()
+    last = start("--resume", str(run))
+    assert last.wait(timeout=300) == 0, last.communicate()
+    assert whole.wait(timeout=300) == 0, whole.communicate()
+    for left, right in zip(epochs_of(run), epochs_of(tmp_path / "whole"), strict=True):
+        assert left == pytest.approx(right, rel=1e-6)
+    left, right = (
+        Predictions.load(tmp_path / name / "predictions" / "test.npz") for name in ("killed", "whole")
+    )
+    np.testing.assert_allclose(left.scores, right.scores, atol=1e-6)
+
+
+def wait_for(condition, process: subprocess.Popen[str], seconds: float = 240) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_two_processes_train_like_one(tmp_path: Path):
+    """The same global batches, the contrastive term over both halves: the same losses and scores.
+
+    The encoder normalises each image by itself: batch statistics would differ between half and whole batches.
+    """
+    flags = tiny_flags(augmentation="none", accelerator="cpu")
+    runs = {count: tmp_path / str(count) for count in (1, 2)}
+    for count, run in runs.items():
+        process = start("digits", *flags, "--devices", str(count), "--output", str(run))
+        output, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, output + errors
+    for one, two in zip(epochs_of(runs[1]), epochs_of(runs[2]), strict=True):
+        assert two == pytest.approx(one, rel=2e-3)
+    one, two = (Predictions.load(run / "predictions" / "test.npz") for run in runs.values())
+    np.testing.assert_allclose(two.scores, one.scores, atol=2e-3)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path, monkeypatch):
+    from kmcl.training.task import ClassificationTask, NonFiniteLossError
+
+    original = ClassificationTask.on_train_epoch_start
+
+    def break_weights(task: ClassificationTask) -> None:
+        original(task)
+        if task.current_epoch == 1:
+            with torch.no_grad():
+                task.classifier.head.kernel_mixture.logits.weight.fill_(torch.inf)
+
+    monkeypatch.setattr(ClassificationTask, "on_train_epoch_start", break_weights)
+    with pytest.raises(
+        NonFiniteLossError, match=r"the loss is not finite: .*; epoch 2, batch 1, images .* more"
+    ):
+        train(tiny_settings(epochs=3), tmp_path / "run")
+    assert (tmp_path / "run" / "checkpoints" / "last.ckpt").is_file()
+    assert len(epochs_of(tmp_path / "run")) == 1
+    monkeypatch.undo()
+    assert resume(tmp_path / "run")["test"] is not None
+
+
+def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path: Path, monkeypatch):
+    """A real write error: the process may not write files larger than the first checkpoint."""
+    import resource
+
+    from kmcl.training import checkpoints
+
+    run = tmp_path / "run"
+    train(tiny_settings(epochs=1), run)
+    good = (run / "checkpoints" / "last.ckpt").read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(good) // 2, limits[1]))
+    try:
+        with pytest.raises(
+            checkpoints.CheckpointWriteError, match=r"last\.ckpt: the checkpoint could not be written"
+        ):
+            checkpoints.AtomicCheckpointIO().save_checkpoint(
+                {"state": torch.zeros(len(good))}, run / "checkpoints" / "last.ckpt"
+            )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, previous)
+    assert (run / "checkpoints" / "last.ckpt").read_bytes() == good
+    assert list((run / "checkpoints").iterdir()) == [run / "checkpoints" / "last.ckpt"]
+
+
+def test_a_broken_checkpoint_is_named(tmp_path: Path):
+    run = tmp_path / "run"
+    train(tiny_settings(epochs=1), run)
+    (run / "metrics.json").unlink()
+    checkpoint = run / "checkpoints" / "last.ckpt"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
+    with pytest.raises(InputError, match=r"last\.ckpt: is no checkpoint to continue from"):
+        resume(run)
+    with pytest.raises(InputError, match=r"is no run folder: it has no settings\.yaml"):
+        resume(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": "asl", "moving_average": 0.0},
+        {"method": "bce", "precision": "bf16", "accumulate": 2, "clip_norm": 1.0},
+        {"kernel": "mahalanobis", "sampling": "partners", "patience": 1, "epochs": 3, "grey": True},
+        {"data_options": {"size": 60}, "sampling": "balanced", "cache": "none", "compile": False},
+    ],
+    ids=["asl", "bce-bf16", "mahalanobis-partners-grey", "balanced"],
+)
+def test_other_ways_to_train(changes, tmp_path: Path):
+    metrics = train(tiny_settings(**changes), tmp_path / "run")
+    assert 0 < metrics["test"]["evaluation"]["mean_average_precision"] <= 1
+    assert metrics["test"]["uncertainty"]["num_pairs"] > 0
+
+
+def test_too_few_images_for_a_batch_still_train(tmp_path: Path):
+    metrics = train(tiny_settings(batch_size=500, epochs=1), tmp_path / "run")
+    assert metrics["test"] is not None
