@@ -52,6 +52,8 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=1536, help="images used, at most")
     parser.add_argument("--passes", type=int, default=3, help="counted passes of each loader")
     arguments = parser.parse_args()
+    # Normalising a batch is too little work to share: with threads, waiting for them is what is measured.
+    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         split = open_split(arguments.data, Path(folder), arguments.limit)
         print(f"{len(split)} images, batches of {BATCH_SIZE}, {arguments.workers} workers")
@@ -97,8 +99,6 @@ def write_photographs(folder: Path, count: int) -> None:
 
 def time_stages(split: Split, size: int) -> Iterator[tuple[str, float]]:
     """(stage, seconds per image), the best of three runs over one batch's worth of images."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     images = split.images
     indices = np.arange(min(BATCH_SIZE, len(images)))
     full = [images.load(index) for index in indices]
@@ -115,7 +115,6 @@ def time_stages(split: Split, size: int) -> Iterator[tuple[str, float]]:
     yield "gather a cached batch", best(lambda: np.take(pixels, indices, axis=0))
     normaliser = Normaliser()
     yield "normalise", best(lambda: normaliser(torch.from_numpy(pixels).permute(0, 3, 1, 2)))
-    torch.set_num_threads(threads)
 
 
 def best(run: Callable[[], object]) -> float:
