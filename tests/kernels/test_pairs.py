@@ -53,6 +53,16 @@ def test_gradients(kernel, block_elements, monkeypatch):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
+def test_exponent_scale_multiplies(kernel):
+    mixture = make_mixture(kernel, 3, 3, 4)
+    scaled = replace(mixture, exponent_scale=0.25)
+    torch.testing.assert_close(
+        pairwise_log_similarity(scaled, scaled, ROWS, LABELS),
+        pairwise_log_similarity(mixture, mixture, ROWS, LABELS) / 4,
+    )
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_no_pair_at_all(kernel):
     mixture = make_mixture(kernel, 3, 3, 4)
     none = torch.empty(0, dtype=torch.int64)

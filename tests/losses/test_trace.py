@@ -19,7 +19,7 @@ TRACE = Path(__file__).with_name("trace.json")
 
 
 def run_steps(kernel: str, steps: int = 20) -> list[list[float]]:
-    """Losses of a linear encoder and a head on one batch; all numbers come from arithmetic, none from chance."""
+    """Losses of a linear encoder and a head on one batch; its numbers come from arithmetic, not chance."""
     image = torch.arange(12 * 10, dtype=torch.float64).reshape(12, 10)
     image = torch.sin(1 + 0.7 * image)
     targets = (torch.cos(2 + 1.3 * torch.arange(12 * 5, dtype=torch.float64)).reshape(12, 5) > 0.3).long()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kmcl.errors import InputError
-from kmcl.kernels import KERNELS, log_components
+from kmcl.kernels import KERNELS, log_components, log_kernel
 from kmcl.models import KernelMixtureHead
 
 
@@ -50,6 +50,22 @@ def test_the_papers_initial_values():
     assert (head.variances.bias == 0).all()
 
 
+def test_small_initial_values_start_every_label_alike():
+    mixture = KernelMixtureHead(64, 20, init="small")(torch.rand(8, 64))
+    assert (mixture.probabilities - 0.5).abs().max() < 0.1
+    assert mixture.means.abs().max() < 0.3
+    assert (mixture.variances - 2).abs().max() < 0.3
+
+
+def test_normalised_dimension_takes_the_mean_of_the_exponents():
+    features = torch.rand(3, 10, dtype=torch.float64)
+    plain = KernelMixtureHead(10, 4).double()
+    scaled = KernelMixtureHead(10, 4, normalise_dimension=True).double()
+    scaled.load_state_dict(plain.state_dict())
+    expected = log_kernel(features, plain(features)) / 10
+    torch.testing.assert_close(log_kernel(features, scaled(features)), expected)
+
+
 def test_half_precision_features_give_float32_parameters():
     head = KernelMixtureHead(4096, 3)
     features = torch.full((1, 4096), 1000.0, dtype=torch.float16)
@@ -81,7 +97,7 @@ def test_export():
 def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match=r"num_labels must be at least 1; got 0"):
         KernelMixtureHead(4, 0)
-    with pytest.raises(InputError, match=r"init must be one of paper; got 'zeros'"):
+    with pytest.raises(InputError, match=r"init must be one of paper, small; got 'zeros'"):
         KernelMixtureHead(4, 2, init="zeros")
     with pytest.raises(InputError, match=r"kernel must be one of isotropic, .*; got 'cubic'"):
         KernelMixtureHead(4, 2, "cubic")

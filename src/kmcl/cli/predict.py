@@ -146,7 +146,8 @@ def _write_table(file: TextIO, predictions: Iterable[ImagePrediction]) -> None:
             sigma = "" if label.sigma is None else f", σ {label.sigma:.3f}"
             parts.append(f"{label.label} ({100 * label.probability:.0f} %{sigma})")
         table.add_row(prediction.name, "; ".join(parts) or "none")
-    Console(file=file).print(table)
+    # Into a pipe or file, names are not cut to a terminal's width.
+    Console(file=file, width=None if file.isatty() else 1000).print(table)
 
 
 _WRITERS = {"json": _write_json, "csv": _write_csv, "table": _write_table}
