@@ -13,7 +13,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 demo: $(INSTALLED)
-	$(BIN)/python examples/losses.py
+	$(BIN)/python examples/demo.py
 
 test: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import warnings
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from kmcl.methods.model_folder import (
 from kmcl.models.weights import default_weights
 from kmcl.training.checkpoints import AtomicCheckpointIO, LastCheckpoint, check_checkpoint
 from kmcl.training.history import EpochHistory
-from kmcl.training.lightning import EarlyStopping, TensorBoardLogger, Trainer
+from kmcl.training.lightning import Callback, EarlyStopping, TensorBoardLogger, Trainer
 from kmcl.training.progress import TrainingProgress
 from kmcl.training.run_folder import RunFolder, write_json
 from kmcl.training.settings import TrainingSettings
@@ -41,12 +42,17 @@ MEMORY_CACHE_LIMIT = 4 * 2**30
 """Bytes of decoded images that cache="auto" keeps in memory."""
 
 
-def train(settings: TrainingSettings, folder: Path, console: Console | None = None) -> dict[str, Any]:
-    """Start a run in a new folder; returns its metrics."""
+def train(
+    settings: TrainingSettings,
+    folder: Path,
+    console: Console | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> dict[str, Any]:
+    """Start a run in a new folder; returns its metrics. `callbacks` are Lightning's, besides our own."""
     run = RunFolder(folder)
     if _is_first_process():
         run.create(settings)
-    return _Training(run, settings, console or _silent()).run_to_end()
+    return _Training(run, settings, console or _silent(), callbacks).run_to_end()
 
 
 def resume(folder: Path, console: Console | None = None) -> dict[str, Any]:
@@ -63,8 +69,15 @@ def resume(folder: Path, console: Console | None = None) -> dict[str, Any]:
 class _Training:
     """One run: its data and model, what is done with them, in order."""
 
-    def __init__(self, run: RunFolder, settings: TrainingSettings, console: Console) -> None:
+    def __init__(
+        self,
+        run: RunFolder,
+        settings: TrainingSettings,
+        console: Console,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
         self.run = run
+        self.callbacks = callbacks
         self.settings = settings
         self.console = console
         self.method = find_method(settings.method)
@@ -98,6 +111,7 @@ class _Training:
             TrainingProgress(self.console, history),
             LastCheckpoint(self.run.checkpoint),
         ]
+        callbacks.extend(self.callbacks)
         val_split = self.dataset.splits.get("val")
         if settings.patience is not None and val_split is not None:
             callbacks.append(EarlyStopping("val/map_best", mode="max", patience=settings.patience))
