@@ -146,7 +146,8 @@ def compare_loop(data: str, images: torch.Tensor, size: int, batch_size: int) ->
     reference = (before + after) / 2
     print(
         f"\nwhole loop: {batch_size / seconds:.1f} images/s over {len(times.ends) - 3} batches; bare encoder "
-        f"{batch_size / before:.1f} before, {batch_size / after:.1f} after; loop/bare {reference / seconds:.3f}",
+        f"{batch_size / before:.1f} before, {batch_size / after:.1f} after; "
+        f"loop/bare {reference / seconds:.3f}",
         flush=True,
     )
 

@@ -122,3 +122,30 @@ def test_module_passes_its_temperature_on():
     mixture, targets = make_mixture("isotropic", 5, 3, 4), make_targets(5, 3)
     expected = loops.contrastive(mixture, targets, 0.7)
     assert ContrastiveLoss(temperature=0.7)(mixture, targets).item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("kernel", ["anisotropic", "mahalanobis"])
+def test_nothing_of_size_pairs_times_candidates_times_dimension_is_kept(kernel):
+    """What autograd saves for the backward pass stays below the inputs plus pairs x candidates."""
+    batch_size, num_labels, feature_dim = 48, 4, 256
+    mixture, targets = (
+        make_mixture(kernel, batch_size, num_labels, feature_dim),
+        make_targets(batch_size, num_labels),
+    )
+    mixture = replace(
+        mixture, means=mixture.means.requires_grad_(), variances=mixture.variances.requires_grad_()
+    )
+    saved: dict[int, int] = {}
+
+    def remember(tensor: torch.Tensor) -> torch.Tensor:
+        saved[tensor.untyped_storage().data_ptr()] = (
+            tensor.untyped_storage().nbytes() // tensor.element_size()
+        )
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(remember, lambda tensor: tensor):
+        contrastive_loss(mixture, targets)
+    num_pairs = int((targets == 1).sum())
+    inputs = mixture.means.numel() + mixture.variances.numel()
+    assert inputs <= sum(saved.values()) < inputs + 20 * num_pairs * batch_size
+    assert inputs + 20 * num_pairs * batch_size < num_pairs * batch_size * feature_dim / 4
