@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
@@ -9,18 +11,24 @@ from kmcl.errors import InputError
 from kmcl.losses import ObjectiveSettings, asymmetric_loss
 from kmcl.methods import METHODS, MethodOptions, find_method
 from kmcl.methods.model_folder import ModelDescription, build_classifier, load_model, save_model
+from kmcl.models.classifier import HeadOutput
 from random_inputs import make_targets
 
 OPTIONS = MethodOptions(
     head_init="small",
     normalise_dimension=True,
     objective=ObjectiveSettings(classification_weight=1.0),
+    decoder_width=32,
+    graph_width=16,
+    label_embedding_dim=8,
+    embedding_dim=8,
 )
+ENCODERS = {"convolutions": "test_convnext", "patches": "test_vit", "widened": "mobilenetv3_small_050"}
 
 
-def make_classifier(method: str):
+def make_classifier(method: str, encoder: str = "test_convnext"):
     torch.manual_seed(0)
-    description = ModelDescription(("a", "b", "c"), method, "test_convnext", 32, options=OPTIONS)
+    description = ModelDescription(("a", "b", "c"), method, encoder, 32, options=OPTIONS)
     return build_classifier(description), description
 
 
@@ -48,12 +56,35 @@ def test_one_batch_is_learned_by_heart(name):
     assert scores[positive].min() > scores[~positive].max()
 
 
+@pytest.mark.parametrize("encoder", ENCODERS.values(), ids=ENCODERS)
 @pytest.mark.parametrize("name", METHODS)
-def test_every_parameter_of_the_head_gets_a_gradient(name):
-    classifier, _ = make_classifier(name)
+def test_every_parameter_of_the_head_gets_a_gradient(name, encoder):
+    classifier, _ = make_classifier(name, encoder)
     output = classifier(torch.rand(6, 3, 32, 32))
+    assert output.logits.shape == (6, 3)
+    assert output.features.ndim == 2
     find_method(name).loss(output, make_targets(6, 3), OPTIONS).total.backward()
-    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in classifier.head.parameters())
+    for parameter_name, parameter in classifier.head.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert parameter.grad.abs().sum() > 0, parameter_name
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_unknown_labels_take_no_part(name):
+    """A batch has the loss, and its images the gradients, they have without its unannotated images."""
+    classifier, _ = make_classifier(name)
+    images, targets = torch.rand(7, 3, 32, 32), make_targets(7, 3, unknown=0.2, seed=2)
+    targets[[2, 5]] = -1
+    known = targets.ne(-1).any(dim=1)
+    losses, gradients = [], []
+    for rows in (torch.ones(7, dtype=torch.bool), known):
+        output = classifier.eval()(images[rows])
+        total = find_method(name).loss(output, targets[rows], OPTIONS).total
+        losses.append(total)
+        gradients.append(torch.autograd.grad(total, output.logits)[0])
+    torch.testing.assert_close(*losses)
+    assert (gradients[0][targets == -1] == 0).all()
+    torch.testing.assert_close(gradients[0][known], gradients[1])
 
 
 def test_terms_are_named():
@@ -118,5 +149,43 @@ def test_broken_model_folders_are_refused(tmp_path):
 
 
 def test_an_unknown_method_is_named():
-    with pytest.raises(InputError, match=r"method must be one of kmcl, asl, bce; got 'asll'"):
+    message = r"method must be one of kmcl, asl, bce, .*; got 'asll' \(did you mean 'asl'\?\)"
+    with pytest.raises(InputError, match=message):
         find_method("asll")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("attention_heads", 0, "attention_heads must be a finite number at least 1; got 0"),
+        ("graph_threshold", 1.5, "graph_threshold must be a finite number at least 0 and at most 1; got 1.5"),
+        ("decoder_width", 100, "decoder_width must be a multiple of its 8 attention heads; got 100"),
+    ],
+)
+def test_impossible_options_are_refused(name, value, message):
+    with pytest.raises(ValueError, match=message):
+        MethodOptions(**{name: value})
+
+
+def test_a_model_saved_before_an_option_existed_still_loads(tmp_path):
+    classifier, description = make_classifier("asl")
+    save_model(tmp_path, classifier, description)
+    file = tmp_path / "model.json"
+    values = json.loads(file.read_text())
+    values["options"] = {name: values["options"][name] for name in ("kernel", "head_init", "objective")}
+    file.write_text(json.dumps(values))
+    assert load_model(tmp_path)[1].options.decoder_width == MethodOptions().decoder_width
+
+
+def test_focal_and_bce_equal_their_formulas():
+    logits, targets = torch.randn(5, 4, dtype=torch.float64), make_targets(5, 4, unknown=0.2)
+    output = HeadOutput(logits, logits, None)
+    probability = logits.sigmoid()
+    focal, bce = 0.0, 0.0
+    for image, label in (targets != -1).nonzero().tolist():
+        right = probability[image, label] if targets[image, label] == 1 else 1 - probability[image, label]
+        bce -= right.log() / 5
+        focal -= (1 - right) ** 3 * right.log() / 5
+    options = MethodOptions(focal_focus=3)
+    torch.testing.assert_close(find_method("focal").loss(output, targets, options).total, focal)
+    torch.testing.assert_close(find_method("bce").loss(output, targets, options).total, bce)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from kmcl.losses import ObjectiveSettings
+from kmcl.losses.arguments import check_between
 from kmcl.models.classifier import HeadOutput
 from kmcl.models.encoder import Encoder
 
@@ -19,12 +21,58 @@ class MethodOptions:
 
     kernel, head_init, normalise_dimension: of the kernel mixture, see `KernelMixtureHead`
     objective: weights of the terms and the hyper-parameters inside them
+    focal_focus: γ of the focal loss
+    attention_heads, residual_weight: number of temperatures and λ of CSRA
+    decoder_width: width of the tokens that ML-Decoder, Query2Label and TDRG attend with
+    decoder_groups: most queries of ML-Decoder
+    decoder_layers: of Query2Label
+    graph_width: width of the label nodes inside ML-GCN, ADD-GCN and TDRG
+    graph_threshold, graph_neighbour_weight: τ and p of ML-GCN's label graph
+    label_embedding_dim: width of ML-GCN's label embeddings, that of the word vectors where these are given
+    embedding_dim: width of the embeddings MulSupCon contrasts
     """
 
     kernel: str = "isotropic"
     head_init: str = "paper"
     normalise_dimension: bool = False
     objective: ObjectiveSettings = field(default_factory=ObjectiveSettings)
+    focal_focus: float = 2.0
+    attention_heads: int = 4
+    residual_weight: float = 0.1
+    decoder_width: int = 768
+    decoder_groups: int = 100
+    decoder_layers: int = 2
+    graph_width: int = 1024
+    graph_threshold: float = 0.4
+    graph_neighbour_weight: float = 0.2
+    label_embedding_dim: int = 300
+    embedding_dim: int = 128
+
+    def __post_init__(self) -> None:
+        for name, low, high in _BOUNDS:
+            check_between(name, getattr(self, name), low, high)
+        if self.decoder_width % ATTENTION_HEADS_OF_DECODERS:
+            raise ValueError(
+                f"decoder_width must be a multiple of its {ATTENTION_HEADS_OF_DECODERS} attention heads; "
+                f"got {self.decoder_width}"
+            )
+
+
+ATTENTION_HEADS_OF_DECODERS = 8
+
+_BOUNDS = (
+    ("focal_focus", 0, math.inf),
+    ("attention_heads", 1, math.inf),
+    ("residual_weight", 0, math.inf),
+    ("decoder_width", ATTENTION_HEADS_OF_DECODERS, math.inf),
+    ("decoder_groups", 1, math.inf),
+    ("decoder_layers", 1, math.inf),
+    ("graph_width", 1, math.inf),
+    ("graph_threshold", 0, 1),
+    ("graph_neighbour_weight", 0, 1),
+    ("label_embedding_dim", 1, math.inf),
+    ("embedding_dim", 1, math.inf),
+)
 
 
 class LossTerms(NamedTuple):

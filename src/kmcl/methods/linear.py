@@ -1,4 +1,8 @@
-"""A linear head on the pooled features, with the asymmetric loss or binary cross-entropy."""
+"""A linear head on the pooled features, with the asymmetric loss, focal loss or binary cross-entropy.
+
+The rivals with a head of their own are all trained with the asymmetric loss here, whatever their papers used
+(each file says what), so that a comparison of heads is not one of losses.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +50,26 @@ def bce_loss(output: HeadOutput, targets: Tensor, options: MethodOptions) -> Los
         output.logits,
         targets,
         negative_focus=0,
+        probability_margin=0,
+        num_images=images_per_process(targets),
+    )
+    return LossTerms(loss, {"classification": loss})
+
+
+def focal_loss(output: HeadOutput, targets: Tensor, options: MethodOptions) -> LossTerms:
+    """Focal loss (Lin et al., ICCV 2017), summed over labels like Eq. 6.
+
+        -y (1 - π)^γ log π - (1 - y) π^γ log(1 - π)
+
+    The asymmetric loss with γ = focal_focus on both sides and no margin. Lin et al. also weight the sides
+    by α = 0.25 and 0.75, for detection, where absent boxes outnumber present ones by thousands; here
+    both weigh 1, as where the asymmetric loss was compared with it.
+    """
+    loss = asymmetric_loss(
+        output.logits,
+        targets,
+        positive_focus=options.focal_focus,
+        negative_focus=options.focal_focus,
         probability_margin=0,
         num_images=images_per_process(targets),
     )

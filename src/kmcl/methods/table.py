@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from kmcl.data.word import suggest
 from kmcl.errors import InputError
 from kmcl.methods.interface import Method
 from kmcl.methods.kernel_mixture import KernelMixtureMethodHead, kmcl_loss
-from kmcl.methods.linear import LinearHead, asl_loss, bce_loss
+from kmcl.methods.linear import LinearHead, asl_loss, bce_loss, focal_loss
+from kmcl.methods.residual_attention import ResidualAttentionHead
 
 METHODS = {
     "kmcl": Method("kernel mixture, with the three terms of the paper", KernelMixtureMethodHead, kmcl_loss),
     "asl": Method("linear head, asymmetric loss", LinearHead, asl_loss),
     "bce": Method("linear head, binary cross-entropy", LinearHead, bce_loss),
+    "focal": Method("linear head, focal loss", LinearHead, focal_loss),
+    "csra": Method("residual attention of each label over positions", ResidualAttentionHead, asl_loss),
 }
 
 
 def find_method(name: str) -> Method:
     """The method called `name`."""
     if name not in METHODS:
-        raise InputError(f"method must be one of {', '.join(METHODS)}; got {name!r}")
+        raise InputError(f"method must be one of {', '.join(METHODS)}; got {name!r}{suggest(name, METHODS)}")
     return METHODS[name]

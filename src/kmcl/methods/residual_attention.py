@@ -1,0 +1,70 @@
+"""CSRA: class-specific residual attention (Zhu and Wu, ICCV 2021).
+
+Its paper trains with binary cross-entropy; here with the asymmetric loss, like every rival.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from kmcl.methods.interface import MethodOptions
+from kmcl.models.classifier import HeadOutput
+from kmcl.models.encoder import Encoder, EncoderFeatures
+from kmcl.shapes import Float
+
+
+def residual_attention(
+    scores: Float[Tensor, "B T L"], temperature: float, residual_weight: float
+) -> Float[Tensor, "B L"]:
+    """A label's mean score over positions, plus its mean where it attends to where it is seen best.
+
+        logit_k = 1/T Σ_t s_tk + λ Σ_t a_tk s_tk,   a_tk = softmax_t(temperature · s_tk)
+
+    s_tk: score of label k at position t. λ: residual_weight. At temperature infinity the attention lies on
+    the best position alone, and the second term is λ max_t s_tk.
+    """
+    if math.isinf(temperature):
+        attended = scores.amax(dim=1)
+    else:
+        attended = ((temperature * scores).softmax(dim=1) * scores).sum(dim=1)
+    return scores.mean(dim=1) + residual_weight * attended
+
+
+def attention_temperatures(num_heads: int) -> tuple[float, ...]:
+    """1 for one head; otherwise powers of two, and infinity for the last: 1, 2, 4, ∞ for four.
+
+    These are the paper's for up to four heads; for more it counts 1, 2, 3, ... instead of doubling.
+    """
+    if num_heads == 1:
+        return (1.0,)
+    return (*(2.0**power for power in range(num_heads - 1)), math.inf)
+
+
+class ResidualAttentionHead(nn.Module):
+    """Each head scores every position with its own classifiers and attends with its own temperature.
+
+    The heads' logits are added. Classifiers have no bias and length 1, without which a temperature would mean
+    nothing: twice as long, they would attend as with twice the temperature.
+    """
+
+    def __init__(self, encoder: Encoder, num_labels: int, options: MethodOptions) -> None:
+        super().__init__()
+        self.residual_weight = options.residual_weight
+        self.temperatures = attention_temperatures(options.attention_heads)
+        self.classifiers = nn.Parameter(
+            torch.randn(len(self.temperatures), num_labels, encoder.spatial_dim) / encoder.spatial_dim**0.5
+        )
+
+    def forward(self, encoded: EncoderFeatures) -> HeadOutput:
+        classifiers = functional.normalize(self.classifiers, dim=2)
+        logits = torch.stack(
+            [
+                residual_attention(encoded.spatial @ classifier.T, temperature, self.residual_weight)
+                for classifier, temperature in zip(classifiers, self.temperatures, strict=True)
+            ]
+        ).sum(dim=0)
+        return HeadOutput(logits, encoded.pooled, None)
