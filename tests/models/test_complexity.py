@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 
 from kmcl.cli.complexity import complexity
 from kmcl.errors import InputError
+from kmcl.kernels import KERNELS
+from kmcl.methods import METHODS
 from kmcl.models.complexity import (
     HEADS,
     PUBLISHED,
@@ -133,15 +135,26 @@ def command() -> typer.Typer:
 def test_command_prints_the_counts(command: typer.Typer) -> None:
     arguments = ["--encoder", "test_resnet", "--labels", "5", "--size", "64"]
     rows = json.loads(CliRunner().invoke(command, [*arguments, "--json"]).stdout)
-    assert [row["head"] for row in rows] == list(HEADS)
-    for row in rows:
-        expected = measure_encoder_and_head("test_resnet", row["head"], 5, 64)
+    counted = {row["kernel"] or row["method"]: row for row in rows}
+    assert list(counted) == [*KERNELS, *(name for name in METHODS if name != "kmcl")]
+    for head in HEADS:
+        row = counted["asl" if head == "linear" else head]
+        expected = measure_encoder_and_head("test_resnet", head, 5, 64)
         assert Complexity(row["parameters"], round(row["gmac"] * 1e9)) == expected
     table = CliRunner().invoke(command, [*arguments, "--kernel", "anisotropic"]).stdout
     assert "test_resnet at 64 px, 5 labels" in table
-    assert f"{rows[1]['parameters'] / 1e6:.2f}" in table
-    assert "isotropic" in table
+    assert f"{counted['anisotropic']['parameters'] / 1e6:.2f}" in table
+    assert "kmcl (anisotropic)" in table
     assert "gaussian" not in table
+    table = CliRunner().invoke(command, [*arguments, "--method", "csra"]).stdout
+    assert "csra" in table
+    assert "kmcl" not in table
+
+
+def test_command_refuses_a_kernel_where_there_is_none(command: typer.Typer) -> None:
+    result = CliRunner().invoke(command, ["--method", "asl", "--kernel", "gaussian"])
+    assert isinstance(result.exception, InputError)
+    assert str(result.exception) == "method 'asl' has no kernels; got kernel 'gaussian'"
 
 
 def test_command_prints_the_papers_figures_beside_ours_in_80_columns(command: typer.Typer) -> None:

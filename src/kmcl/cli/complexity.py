@@ -1,4 +1,4 @@
-"""`kmcl complexity`: the size and the cost of an encoder with a head, and the paper's figures for them."""
+"""`kmcl complexity`: the size and the cost of every method on an encoder, and the paper's figures."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ def complexity(
     encoder: Annotated[
         str | None, typer.Option(help="Any encoder of timm.", show_default=DEFAULT_ENCODER)
     ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="One method, as of kmcl train.", show_default="all of them")
+    ] = None,
     kernel: Annotated[
         str | None,
         typer.Option(
-            help="isotropic, anisotropic, mahalanobis, gaussian; or linear, the plain classifier.",
+            help="KMCL with one kernel: isotropic, anisotropic, mahalanobis or gaussian.",
             show_default="all of them",
         ),
     ] = None,
@@ -39,13 +42,19 @@ def complexity(
 ) -> None:
     """Print how many parameters a classifier has and how much it computes per image (GMAC)."""
     if paper:
-        given = {"--encoder": encoder, "--kernel": kernel, "--labels": labels, "--size": size}
+        given = {
+            "--encoder": encoder,
+            "--method": method,
+            "--kernel": kernel,
+            "--labels": labels,
+            "--size": size,
+        }
         chosen = [name for name, value in given.items() if value is not None]
         if chosen:
             raise InputError(f"--paper has its own encoders and labels and does not go with {chosen[0]}.")
         rows = _paper_rows()
     else:
-        rows = _rows(encoder or DEFAULT_ENCODER, kernel, labels or DEFAULT_LABELS, size)
+        rows = _rows(encoder or DEFAULT_ENCODER, method, kernel, labels or DEFAULT_LABELS, size)
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -55,23 +64,25 @@ def complexity(
     Console().print(_paper_table(rows) if paper else _table(rows))
 
 
-def _rows(encoder: str, kernel: str | None, num_labels: int, image_size: int | None) -> list[dict[str, Any]]:
-    from kmcl.models.complexity import HEADS, measure_encoder_and_head, own_image_size
+def _rows(
+    encoder: str, method: str | None, kernel: str | None, num_labels: int, image_size: int | None
+) -> list[dict[str, Any]]:
+    from kmcl.methods.complexity import measure_methods
+    from kmcl.models.complexity import own_image_size
 
-    rows = []
-    for head in [kernel] if kernel else HEADS:
-        counted = measure_encoder_and_head(encoder, head, num_labels, image_size)
-        rows.append(
-            {
-                "encoder": encoder,
-                "image_size": image_size or own_image_size(encoder),
-                "labels": num_labels,
-                "head": head,
-                "parameters": counted.parameters,
-                "gmac": counted.gmac,
-            }
-        )
-    return rows
+    image_size = image_size or own_image_size(encoder)
+    return [
+        {
+            "encoder": encoder,
+            "image_size": image_size,
+            "labels": num_labels,
+            "method": measured.method,
+            "kernel": measured.kernel,
+            "parameters": measured.complexity.parameters,
+            "gmac": measured.complexity.gmac,
+        }
+        for measured in measure_methods(encoder, num_labels, image_size, method=method, kernel=kernel)
+    ]
 
 
 def _paper_rows() -> list[dict[str, Any]]:
@@ -102,11 +113,12 @@ def _table(rows: list[dict[str, Any]]) -> Table:
 
     first = rows[0]
     table = Table(title=f"{first['encoder']} at {first['image_size']} px, {first['labels']} labels")
-    table.add_column("head")
+    table.add_column("method")
     table.add_column("parameters (M)", justify="right")
     table.add_column("GMAC", justify="right")
     for row in rows:
-        table.add_row(row["head"], f"{row['parameters'] / 1e6:.2f}", f"{row['gmac']:.3f}")
+        name = f"{row['method']} ({row['kernel']})" if row["kernel"] else row["method"]
+        table.add_row(name, f"{row['parameters'] / 1e6:.2f}", f"{row['gmac']:.3f}")
     return table
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kmcl.data.word import suggest
 from kmcl.errors import InputError
+from kmcl.methods.group_decoder import GroupDecoderHead
 from kmcl.methods.interface import Method
 from kmcl.methods.kernel_mixture import KernelMixtureMethodHead, kmcl_loss
 from kmcl.methods.linear import LinearHead, asl_loss, bce_loss, focal_loss
@@ -15,6 +16,7 @@ METHODS = {
     "bce": Method("linear head, binary cross-entropy", LinearHead, bce_loss),
     "focal": Method("linear head, focal loss", LinearHead, focal_loss),
     "csra": Method("residual attention of each label over positions", ResidualAttentionHead, asl_loss),
+    "mldecoder": Method("ML-Decoder: queries that each score a group of labels", GroupDecoderHead, asl_loss),
 }
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "measure_encoder_and_head",
     "own_image_size",
     "published_counterpart",
+    "unallocated_encoder",
 ]
 
 
@@ -116,7 +117,7 @@ def measure_encoder_and_head(
     measured = _measure_by_name(encoder, head, num_labels, image_size)
     if not paper_count or head == "linear":
         return measured
-    unused = num_labels * (_unallocated_encoder(encoder, image_size).feature_dim + 1)
+    unused = num_labels * (unallocated_encoder(encoder, image_size).feature_dim + 1)
     return Complexity(measured.parameters + unused, measured.macs)
 
 
@@ -129,19 +130,20 @@ def published_counterpart(row: PublishedComplexity, *, paper_count: bool = True)
 
 def own_image_size(encoder: str) -> int:
     """The side of the images an encoder is built for when no size is asked of it."""
-    return _unallocated_encoder(encoder, None).input_size
+    return unallocated_encoder(encoder, None).input_size
 
 
 @functools.lru_cache(maxsize=64)
 def _measure_by_name(encoder: str, head: str, num_labels: int, image_size: int | None) -> Complexity:
-    built_encoder = _unallocated_encoder(encoder, image_size)
+    built_encoder = unallocated_encoder(encoder, image_size)
     with torch.device("meta"):
         built_head = HEADS[head](built_encoder.feature_dim, num_labels)
     return measure_complexity(built_encoder, built_head)
 
 
 @functools.lru_cache(maxsize=8)
-def _unallocated_encoder(name: str, image_size: int | None) -> Encoder:
+def unallocated_encoder(name: str, image_size: int | None) -> Encoder:
+    """An encoder on the meta device: shapes without values."""
     with torch.device("meta"):
         return build_encoder(name, image_size=image_size)
 
