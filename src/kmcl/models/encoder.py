@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from kmcl.errors import InputError
+from kmcl.models import small_convnet  # noqa: F401  registers it with timm
 from kmcl.models.torchvision_operators import declare_missing_operators
 from kmcl.models.weights import create_backbone
 from kmcl.shapes import Float

