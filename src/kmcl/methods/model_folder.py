@@ -33,6 +33,7 @@ class ModelDescription:
     """What a classifier is made of, and how its scores become decisions.
 
     image_size:   side of the square images; None for the encoder's own
+    mean, std:    of pixels between 0 and 1, per input channel, to normalise with; None for the encoder's own
     thresholds:   a label is predicted where its probability reaches its threshold, chosen on val
     temperatures, biases: logit / temperature + bias is a label's calibrated logit, fitted on val
     """
@@ -46,6 +47,8 @@ class ModelDescription:
     thresholds: tuple[float, ...] | None = None
     temperatures: tuple[float, ...] | None = None
     biases: tuple[float, ...] | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
 
 
 def build_classifier(description: ModelDescription, weights: str = "none") -> Classifier:
@@ -53,6 +56,8 @@ def build_classifier(description: ModelDescription, weights: str = "none") -> Cl
     encoder = build_encoder(
         description.encoder, weights, in_channels=description.in_channels, image_size=description.image_size
     )
+    encoder.mean = description.mean or encoder.mean
+    encoder.std = description.std or encoder.std
     head = find_method(description.method).build_head(encoder, len(description.labels), description.options)
     return Classifier(encoder, head)
 

@@ -1,0 +1,71 @@
+"""`kmcl import-released`: a checkpoint that others published as a model of ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from kmcl.errors import InputError
+
+
+def import_released(
+    checkpoint: Annotated[Path, typer.Argument(metavar="FILE", help="The .pth or .ckpt as it was released.")],
+    output: Annotated[
+        Path | None, typer.Option(help="Folder of the model.", show_default="FILE-model")
+    ] = None,
+    dataset: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="What it was trained on: coco2014, voc2007, chestxray14 or adp.",
+            show_default="the one with that many labels",
+        ),
+    ] = None,
+    labels: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="A text file with the labels in the order of its outputs, one per line."),
+    ] = None,
+    image_size: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            min=32, max=8192, help="Side of the images.", show_default="224 for TResNet-M, else 448"
+        ),
+    ] = None,
+    threshold: Annotated[
+        float, typer.Option(min=0, max=1, help="Score from which a label counts as present.")
+    ] = 0.8,
+) -> None:
+    """Make a model of the weights that the authors of KMCL, or of ASL, released for TResNet.
+
+    The model is a folder that predict, export, serve and push take.
+    """
+    folder = output or checkpoint.with_name(f"{checkpoint.stem}-model")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder}: exists and is not empty; choose another --output")
+    names = None if labels is None else _read_labels(labels)
+
+    from kmcl.methods.model_folder import save_model
+    from kmcl.serving.released import import_released as read_released
+
+    classifier, description = read_released(
+        checkpoint, dataset=dataset, labels=names, image_size=image_size, threshold=threshold
+    )
+    try:
+        save_model(folder, classifier, description)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written: {error.strerror}") from error
+    kernel = f", {description.options.kernel} kernels" if description.method == "kmcl" else ""
+    typer.echo(
+        f"{folder}: {description.encoder} at {description.image_size} px, method {description.method}{kernel}"
+        f", {len(description.labels)} labels ({', '.join(description.labels[:3])} ...), "
+        f"pixels normalised with mean {description.mean} and deviation {description.std}"
+    )
+
+
+def _read_labels(path: Path) -> tuple[str, ...]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read as a list of labels: {error}") from error
+    return tuple(line.strip() for line in lines if line.strip())
