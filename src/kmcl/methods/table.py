@@ -7,6 +7,7 @@ from kmcl.errors import InputError
 from kmcl.methods.group_decoder import GroupDecoderHead
 from kmcl.methods.interface import Method
 from kmcl.methods.kernel_mixture import KernelMixtureMethodHead, kmcl_loss
+from kmcl.methods.label_contrast import ProjectedHead, mulsupcon_loss
 from kmcl.methods.linear import LinearHead, asl_loss, bce_loss, focal_loss
 from kmcl.methods.residual_attention import ResidualAttentionHead
 
@@ -17,6 +18,7 @@ METHODS = {
     "focal": Method("linear head, focal loss", LinearHead, focal_loss),
     "csra": Method("residual attention of each label over positions", ResidualAttentionHead, asl_loss),
     "mldecoder": Method("ML-Decoder: queries that each score a group of labels", GroupDecoderHead, asl_loss),
+    "mulsupcon": Method("linear head, embeddings contrasted label by label", ProjectedHead, mulsupcon_loss),
 }
 
 
