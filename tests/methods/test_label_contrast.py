@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import multiprocessing
 
-from distributed_label_contrast import OPTIONS, WORLD_SIZE, make_problem, run_process
+from distributed_label_contrast import make_problem
 from kmcl.losses import ObjectiveSettings, asymmetric_loss
 from kmcl.methods import MethodOptions, find_method
 from kmcl.methods.label_contrast import label_contrastive_loss
 from kmcl.models.classifier import HeadOutput
 from random_inputs import DEGENERATE_TARGETS, make_targets
+from two_processes import in_one_process, in_two_processes
 
 
 def loop_loss(embeddings, targets, temperature):
@@ -86,10 +86,4 @@ def test_terms_are_weighted_as_in_kmcl():
 
 
 def test_two_processes_equal_one(tmp_path: Path):
-    multiprocessing.spawn(run_process, args=(str(tmp_path),), nprocs=WORLD_SIZE)
-    shared_loss, shared_gradients = torch.load(tmp_path / "result.pt")
-    head, features, targets = make_problem()
-    loss = find_method("mulsupcon").loss(head(features), targets, OPTIONS).total
-    loss.backward()
-    torch.testing.assert_close(shared_loss, loss.detach())
-    torch.testing.assert_close(shared_gradients, {name: p.grad for name, p in head.named_parameters()})
+    torch.testing.assert_close(in_two_processes(make_problem, tmp_path), in_one_process(make_problem()))
