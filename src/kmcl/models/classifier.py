@@ -19,11 +19,13 @@ class HeadOutput(NamedTuple):
 
     features: the vectors its kernels live in or that it scores, from which label similarities are drawn.
     mixture:  the kernel mixture, where the head has one.
+    branches: logits of a head's parts, where its loss trains each of them besides what they give together.
     """
 
     logits: Float[Tensor, "B L"]
     features: Float[Tensor, "B D"]
     mixture: KernelMixture | None
+    branches: tuple[Float[Tensor, "B L"], ...] = ()
 
     @property
     def probabilities(self) -> Float[Tensor, "B L"]:
