@@ -25,7 +25,7 @@ class MethodOptions:
     attention_heads, residual_weight: number of temperatures and λ of CSRA
     decoder_width: width of the tokens that ML-Decoder, Query2Label and TDRG attend with
     decoder_groups: most queries of ML-Decoder
-    decoder_layers: of Query2Label
+    decoder_layers: of Query2Label and TDRG
     graph_width: width of the label nodes inside ML-GCN, ADD-GCN and TDRG
     graph_threshold, graph_neighbour_weight: τ and p of ML-GCN's label graph
     label_embedding_dim: width of ML-GCN's label embeddings, that of the word vectors where these are given
