@@ -1,0 +1,56 @@
+"""`kmcl report`: what one run or several have to show, as a page to look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; the first is the base.")],
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            help="Folder to write to.", show_default="RUN/report, or report beside the first of several"
+        ),
+    ] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    groups: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            help="YAML or JSON file: name of a group, list of its labels.", show_default="found by clustering"
+        ),
+    ] = None,
+    image: Annotated[
+        Optional[list[Path]],  # noqa: UP045
+        typer.Option(help="An image to explain; may be given several times."),
+    ] = None,
+    saliency: Annotated[
+        str, typer.Option(help="Images to explain besides: random, disagreement (of two runs) or none.")
+    ] = "random",
+    num_images: Annotated[int, typer.Option(min=0, help="How many of them.")] = 6,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything drawn at random.")] = 0,
+) -> None:
+    """Write a report of RUN: one HTML file for a browser, with its figures as SVG and PNG beside it.
+
+    With several runs, they are compared. What a run lacks is named in the report.
+    """
+    from rich.console import Console
+
+    from kmcl.reports import ReportSettings, write_report
+
+    settings = ReportSettings(groups, tuple(image or ()), saliency, num_images, seed)  # type: ignore[arg-type]
+    folder = output or (runs[0] / "report" if len(runs) == 1 else runs[0].resolve().parent / "report")
+    console = Console(stderr=True)
+    with console.status("reading") as status:
+        page = write_report(runs, folder, settings, lambda words: status.update(f"report: {words}"))
+    show(page, open_)
+
+
+def show(page: Path, in_browser: bool) -> None:
+    """Print where the page is, and open it if asked to."""
+    typer.echo(f"{page} ({page.stat().st_size / 1e6:.1f} MB)")
+    if in_browser:
+        typer.launch(page.resolve().as_uri())

@@ -1,0 +1,161 @@
+"""Images with the heat of their predicted labels: chosen, computed, and shown as a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from matplotlib import colormaps
+
+from kmcl.data.augmentation import resize
+from kmcl.data.files import decode_image
+from kmcl.errors import InputError
+from kmcl.evaluation.ranking import Values
+from kmcl.models.classifier import Classifier
+from kmcl.reports.run_parts import RunParts
+from kmcl.reports.saliency import enlarge, label_heat
+
+SHOWN_SIDE = 256
+MOST_LABELS = 5
+
+Pixels = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class NamedImage:
+    """truth: the labels it has, None where they are unknown."""
+
+    name: str
+    pixels: Pixels
+    truth: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class LabelHeat:
+    """One label of one image by one run; heat is 0 to 1 at the size of the shown image."""
+
+    label: str
+    score: float
+    threshold: float
+    heat: Values
+
+    @property
+    def present(self) -> bool:
+        return self.score >= self.threshold
+
+
+@dataclass(frozen=True)
+class ExplainedImage:
+    """of_runs: for each run, in order, the same labels."""
+
+    image: NamedImage
+    of_runs: tuple[tuple[LabelHeat, ...], ...]
+
+
+def read_images(paths: Sequence[Path]) -> list[NamedImage]:
+    return [NamedImage(str(path), decode_image(path, min_side=SHOWN_SIDE), None) for path in paths]
+
+
+def random_images(run: RunParts, count: int, seed: int) -> list[NamedImage]:
+    """Random images of the reported split; fewer where some cannot be read."""
+    predictions = run.predictions
+    if predictions is None or run.images is None:
+        return []
+    order = np.random.default_rng(seed).permutation(len(predictions))
+    return _load(run, [int(row) for row in order], count)
+
+
+def disagreements(first: RunParts, second: RunParts, count: int) -> list[NamedImage]:
+    """The images whose scores differ most between two runs, by the label that differs most."""
+    one, other = first.predictions, second.predictions
+    if one is None or other is None or one.labels != other.labels or one.names != other.names:
+        return []
+    gaps = np.abs(one.scores - other.scores).max(axis=1)
+    return _load(first, [int(row) for row in np.argsort(-gaps, kind="stable")], count)
+
+
+def explain(
+    classifiers: Sequence[Classifier],
+    labels: tuple[str, ...],
+    thresholds: Sequence[Values],
+    images: Sequence[NamedImage],
+    wanted: Sequence[str] = (),
+) -> list[ExplainedImage]:
+    """Heat of the labels that any run predicts for an image, the five highest; or of the `wanted` labels.
+
+    Where no run predicts anything, the label that comes nearest.
+    """
+    for name in wanted:
+        if name not in labels:
+            raise InputError(f"the model has no label {name!r}; its labels are {', '.join(labels)}")
+    sized = [
+        np.stack([resize(image.pixels, *[classifier.encoder.input_size] * 2) for image in images])
+        for classifier in classifiers
+    ]
+    scores = [_score(classifier, pixels) for classifier, pixels in zip(classifiers, sized, strict=True)]
+    fixed = [labels.index(name) for name in wanted]
+    chosen = [
+        fixed or choose_labels([of_run[row] for of_run in scores], thresholds) for row in range(len(images))
+    ]
+    rows = [row for row, members in enumerate(chosen) for _ in members]
+    flat = [label for members in chosen for label in members]
+    heats = [
+        label_heat(classifier, pixels, rows, flat)
+        for classifier, pixels in zip(classifiers, sized, strict=True)
+    ]
+    explained: list[list[list[LabelHeat]]] = [[[] for _ in classifiers] for _ in images]
+    for pair, (row, label) in enumerate(zip(rows, flat, strict=True)):
+        height, width = images[row].pixels.shape[:2]
+        for run, heat in enumerate(heats):
+            explained[row][run].append(
+                LabelHeat(
+                    labels[label],
+                    float(scores[run][row, label]),
+                    float(thresholds[run][label]),
+                    enlarge(heat[pair], height, width),
+                )
+            )
+    return [
+        ExplainedImage(image, tuple(tuple(of_run) for of_run in of_image))
+        for image, of_image in zip(images, explained, strict=True)
+    ]
+
+
+def choose_labels(scores: Sequence[Values], thresholds: Sequence[Values]) -> list[int]:
+    """Labels that reach their threshold in any run, by their largest margin; the nearest one if none does."""
+    margins = np.max([s - t for s, t in zip(scores, thresholds, strict=True)], axis=0)
+    order = [int(label) for label in np.argsort(-margins, kind="stable")]
+    return [label for label in order if margins[label] >= 0][:MOST_LABELS] or order[:1]
+
+
+def overlay(pixels: Pixels, heat: Values) -> Pixels:
+    """The image with its heat over it: the hotter, the less of the image shows through."""
+    colours = colormaps["inferno"](heat)[..., :3]
+    opacity = (0.15 + 0.6 * heat)[..., None]
+    mixed = (1 - opacity) * pixels / 255 + opacity * colours
+    return np.asarray(np.rint(255 * mixed), dtype=np.uint8)
+
+
+def _score(classifier: Classifier, pixels: Pixels) -> Values:
+    with torch.inference_mode():
+        images = torch.from_numpy(pixels).permute(0, 3, 1, 2)
+        probabilities = classifier(images.to(next(classifier.parameters()).device)).probabilities
+    return np.asarray(probabilities.double().cpu().numpy())
+
+
+def _load(run: RunParts, rows: Sequence[int], count: int) -> list[NamedImage]:
+    predictions = run.predictions
+    images: list[NamedImage] = []
+    for row in rows if predictions is not None else ():
+        if len(images) == count or predictions is None:
+            break
+        pixels = run.load_image(predictions.names[row], SHOWN_SIDE)
+        if pixels is not None:
+            carried = np.flatnonzero(predictions.targets[row] == 1)
+            truth = tuple(predictions.labels[label] for label in carried)
+            images.append(NamedImage(predictions.names[row], pixels, truth))
+    return images

@@ -1,0 +1,167 @@
+"""The section on labels: how many an image has, which go together, and whether the model knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from kmcl.data.describe import correlations
+from kmcl.errors import InputError
+from kmcl.evaluation.agreement import Agreement, label_agreement, label_cooccurrence
+from kmcl.evaluation.ranking import Values
+from kmcl.reports.blocks import Missing, Picture, Section, Table, Text, percent, slug
+from kmcl.reports.drawing import COLOURS, DIVERGING, SEQUENTIAL, figure_style, new_axes
+from kmcl.reports.label_groups import LabelGroups
+from kmcl.reports.label_similarity import find_mixture, mean_similarity
+from kmcl.reports.matrix import matrix_picture
+from kmcl.reports.measured import Measured
+
+
+def labels_section(measured: Sequence[Measured], groups: LabelGroups | None, seed: int) -> Section:
+    section = Section("Labels")
+    if not measured or groups is None:
+        section.add(Missing("No run has predictions with targets."))
+        return section
+    first = measured[0]
+    targets = first.predictions.targets
+    phi = correlations(targets)
+    order = groups.order
+    labels = first.predictions.labels
+    with figure_style():
+        section.add(labels_per_image_picture(targets, first.split))
+        section.add(
+            matrix_picture(
+                "label-correlation",
+                phi,
+                labels,
+                order,
+                title="Correlation in the truth",
+                caption=f"Correlation (phi) of the labels over the images of {first.split}; labels of one "
+                "group stand together.",
+                value="correlation",
+                colours=DIVERGING,
+                limits=_symmetric_limits(phi),
+            )
+        )
+        for one in measured:
+            if one.predictions.labels == labels:
+                _add_learned(
+                    section, one, phi, order, f"-{slug(one.name)}" if len(measured) > 1 else "", seed
+                )
+    return section
+
+
+def _add_learned(
+    section: Section, one: Measured, phi: Values, order: npt.NDArray[np.int64], ending: str, seed: int
+) -> None:
+    classifier = one.run.classifier
+    if classifier is None:
+        section.add(Missing(f"the model of {one.name} cannot be loaded, so its label similarity is unknown."))
+        return
+    try:
+        mixture = find_mixture(classifier, one.predictions)
+    except InputError as error:
+        section.add(Missing(f"label similarity of {one.name}: {error}."))
+        return
+    if mixture is None:
+        section.add(Text(f"{one.name} has no kernels, hence no learned label similarity."))
+        return
+    generator = np.random.default_rng(seed)
+    targets = one.predictions.targets
+    similarity = mean_similarity(mixture, targets, generator)
+    whose = f" by {one.name}" if ending else ""
+    section.add(
+        matrix_picture(
+            f"label-similarity{ending}",
+            similarity,
+            one.predictions.labels,
+            order,
+            title=f"Similarity learned{whose}",
+            caption="Mean Bhattacharyya coefficient between two labels' kernels over the images that carry "
+            "either.",
+            value="similarity",
+            colours=SEQUENTIAL,
+            limits=None,
+        )
+    )
+    occurs = (targets == 1).any(axis=0)
+    if occurs.sum() < 3:
+        section.add(Missing("agreement needs at least three labels that occur."))
+        return
+    kept = np.ix_(occurs, occurs)
+    agreement = label_agreement(phi[kept], similarity[kept], generator)
+    with_jaccard = label_agreement(label_cooccurrence(targets)[kept], similarity[kept], generator)
+    names = tuple(label for label, there in zip(one.predictions.labels, occurs, strict=True) if there)
+    section.add(agreement_picture(names, phi[kept], similarity[kept], agreement, with_jaccard, whose, ending))
+
+
+def labels_per_image_picture(targets: npt.NDArray[np.int8], split: str) -> Picture:
+    """The paper's histogram."""
+    counts = np.bincount((targets == 1).sum(axis=1))
+    shares = counts / counts.sum()
+    figure, axes = new_axes()
+    axes.bar(range(len(shares)), shares, color=COLOURS[0], width=0.85)
+    axes.set_xticks(range(0, len(shares), max(1, len(shares) // 15)))
+    axes.set(xlabel="labels per image", ylabel="relative frequency", title=f"Labels per image, {split}")
+    axes.grid(False, axis="x")
+    most = int(counts.argmax())
+    return Picture(
+        "labels-per-image",
+        figure,
+        alt=f"Histogram of labels per image: {percent(shares[most])} % of the images have {most}, the most "
+        f"common number; at most {len(shares) - 1}.",
+        caption=f"{len(targets)} images, {(targets == 1).sum() / len(targets):.2f} labels each on average.",
+        numbers=Table.of(
+            "labels per image",
+            ("labels", "images", "share"),
+            [(number, int(count), float(shares[number])) for number, count in enumerate(counts)],
+        ),
+    )
+
+
+def agreement_picture(
+    labels: tuple[str, ...],
+    phi: Values,
+    similarity: Values,
+    agreement: Agreement,
+    with_jaccard: Agreement,
+    whose: str,
+    ending: str,
+) -> Picture:
+    """Every pair of labels as a point: how correlated it is, how alike the model holds it."""
+    rows, columns = np.triu_indices(len(labels), k=1)
+    figure, axes = new_axes()
+    axes.scatter(
+        phi[rows, columns], similarity[rows, columns], s=14, color=COLOURS[0], alpha=0.6, linewidths=0
+    )
+    axes.set(xlabel="correlation in the truth", ylabel="learned similarity", title=f"Agreement{whose}")
+    words = (
+        f"Rank correlation {agreement.correlation:.3f} over {agreement.num_pairs} pairs of labels, "
+        f"permutation p = {agreement.p_value:.3g} ({agreement.num_permutations} renamings)"
+    )
+    order = np.argsort(-phi[rows, columns], kind="stable")
+    pairs = [
+        (
+            f"{labels[rows[pair]]} – {labels[columns[pair]]}",
+            float(phi[rows[pair], columns[pair]]),
+            float(similarity[rows[pair], columns[pair]]),
+        )
+        for pair in order
+    ]
+    return Picture(
+        f"label-agreement{ending}",
+        figure,
+        alt=f"Learned similarity against correlation for each pair of labels. {words}.",
+        caption=f"{words}; with the Jaccard index instead of the correlation {with_jaccard.correlation:.3f}, "
+        f"p = {with_jaccard.p_value:.3g}.",
+        numbers=Table.of("pairs of labels", ("pair", "correlation", "similarity"), pairs),
+    )
+
+
+def _symmetric_limits(matrix: Values) -> tuple[float, float]:
+    """Limits around 0 that the diagonal does not stretch."""
+    off_diagonal = matrix[~np.eye(len(matrix), dtype=bool)]
+    largest = max(float(np.abs(off_diagonal).max(initial=0.0)), 0.05)
+    return -largest, largest

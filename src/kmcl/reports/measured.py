@@ -1,0 +1,123 @@
+"""A run's predictions measured for a report: metrics, curves and calibration, from the predictions alone.
+
+Nothing is copied from metrics.json but the bootstrap interval, so that a report can be made without it, and
+says so where the two disagree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kmcl.evaluation.bootstrap import BootstrapInterval, bootstrap_map
+from kmcl.evaluation.calibration import Calibration, calibration
+from kmcl.evaluation.metrics import Evaluation, evaluate
+from kmcl.evaluation.predictions import Predictions
+from kmcl.evaluation.ranking import OperatingPoints, Values, label_points
+from kmcl.evaluation.temperature import Temperatures
+from kmcl.evaluation.uncertainty import UncertaintyReports, compare_uncertainties
+from kmcl.reports.run_parts import RunParts
+
+RECALLS = np.linspace(0, 1, 51)
+RESAMPLES = 300
+"""Of an interval that metrics.json does not have: enough for one digit, and quick on 10,000 images."""
+
+MAP_TOLERANCE = 5e-4
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run's predictions, measured.
+
+    own:                  at each label's own thresholds; None where the model has none
+    calibrated:           with the temperatures and biases of the model; None where it has none
+    precision_at_recalls: L x len(RECALLS), NaN for a label without positives
+    """
+
+    run: RunParts
+    predictions: Predictions
+    split: str
+    evaluation: Evaluation
+    own: Evaluation | None
+    interval: BootstrapInterval
+    raw: Calibration
+    calibrated: Calibration | None
+    uncertainty: UncertaintyReports
+    precision_at_recalls: Values
+
+    @property
+    def name(self) -> str:
+        return self.run.name
+
+
+def measure(run: RunParts) -> Measured | None:
+    """None where the run has no predictions."""
+    predictions = run.predictions
+    if predictions is None:
+        return None
+    split = run.split_name
+    evaluation = evaluate(predictions, 0.5)
+    stated = ((run.metrics or {}).get(split) or {}).get("evaluation", {}).get("mean_average_precision")
+    if isinstance(stated, float) and abs(stated - evaluation.mean_average_precision) > MAP_TOLERANCE:
+        run.problems.append(
+            f"{run.folder.metrics_file}: says mAP {100 * stated:.2f} % on {split}, the predictions give "
+            f"{100 * evaluation.mean_average_precision:.2f} %; the report shows the latter"
+        )
+    calibrator = _calibrator(run, predictions)
+    thresholds = run.thresholds
+    val = run.val if split == "test" and run.val is not None and len(run.val) else None
+    return Measured(
+        run=run,
+        predictions=predictions,
+        split=split,
+        evaluation=evaluation,
+        own=None if thresholds is None else evaluate(predictions, thresholds),
+        interval=_interval(run, split, predictions),
+        raw=calibration(predictions),
+        calibrated=None if calibrator is None else calibration(calibrator.calibrate(predictions)),
+        uncertainty=compare_uncertainties(
+            predictions,
+            run.decision_thresholds,
+            fitted_on=val if val is not None and val.labels == predictions.labels else None,
+        ),
+        precision_at_recalls=np.stack(
+            [interpolated_precision(points) for points in label_points(predictions)]
+        ),
+    )
+
+
+def interpolated_precision(points: OperatingPoints) -> Values:
+    """The best precision at each of RECALLS or any higher recall; NaN without positives."""
+    if not len(points.scores) or points.true_positives[-1] == 0:
+        return np.full(len(RECALLS), np.nan)
+    precision = points.true_positives / points.predicted
+    best_from_here = np.maximum.accumulate(precision[::-1])[::-1]
+    recall = points.true_positives / points.true_positives[-1]
+    return np.asarray(best_from_here[np.searchsorted(recall, RECALLS - 1e-12)])
+
+
+def _interval(run: RunParts, split: str, predictions: Predictions) -> BootstrapInterval:
+    stored = ((run.metrics or {}).get(split) or {}).get("map_interval")
+    if isinstance(stored, dict):
+        try:
+            found = BootstrapInterval(**stored)
+            if all(isinstance(value, float) for value in (found.estimate, found.low, found.high)):
+                return found
+        except TypeError:
+            pass
+    return bootstrap_map(predictions, np.random.default_rng(0), RESAMPLES)
+
+
+def _calibrator(run: RunParts, predictions: Predictions) -> Temperatures | None:
+    description = run.description
+    if description is None or description.temperatures is None or description.labels != predictions.labels:
+        return None
+    return Temperatures(
+        labels=predictions.labels,
+        temperatures=np.array(description.temperatures),
+        biases=np.array(description.biases or (0.0,) * predictions.num_labels),
+        shared_temperature=1.0,
+        shared_bias=0.0,
+        shared=(),
+    )

@@ -1,0 +1,197 @@
+"""A run as a report reads it: every part that is there, and a sentence for each that is missing or broken."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from kmcl.data import Split, open_dataset
+from kmcl.errors import InputError
+from kmcl.evaluation.json_values import JsonObject
+from kmcl.evaluation.predictions import Predictions
+from kmcl.evaluation.ranking import Values
+from kmcl.methods.model_folder import ModelDescription, load_model, read_description
+from kmcl.models.classifier import Classifier
+from kmcl.training.run_folder import RunFolder
+from kmcl.training.settings import TrainingSettings
+
+Part = TypeVar("Part")
+
+
+class RunParts:
+    """The parts of one run folder, read when first asked for; None where a part cannot be had.
+
+    name:     what the report calls the run
+    problems: why parts are missing, in the order they were asked for, each once
+    """
+
+    def __init__(self, path: Path, name: str) -> None:
+        if not path.is_dir():
+            raise InputError(f"{path}: there is no such folder")
+        self.folder = RunFolder(path)
+        self.name = name
+        self.problems: list[str] = []
+        known = ("settings.yaml", "epochs.csv", "metrics.json", "model", "predictions")
+        if not any((path / part).exists() for part in known):
+            raise InputError(f"{path}: is no run folder: it has none of {', '.join(known)}")
+
+    def read_everything_small(self) -> None:
+        """Ask for all parts but model weights and images, so that `problems` is complete."""
+        for part in ("settings", "environment", "epochs", "metrics", "description", "val", "test"):
+            getattr(self, part)
+
+    @cached_property
+    def settings(self) -> TrainingSettings | None:
+        return self._try(self.folder.read_settings)
+
+    @cached_property
+    def environment(self) -> JsonObject | None:
+        return self._try(lambda: _read_json(self.folder.environment_file))
+
+    @cached_property
+    def epochs(self) -> dict[str, Values] | None:
+        """The columns of epochs.csv; NaN where a row has no value."""
+        return self._try(lambda: _read_epochs(self.folder.epochs_file))
+
+    @cached_property
+    def metrics(self) -> JsonObject | None:
+        return self._try(lambda: _read_json(self.folder.metrics_file))
+
+    @cached_property
+    def description(self) -> ModelDescription | None:
+        return self._try(lambda: read_description(self.folder.model))
+
+    @cached_property
+    def classifier(self) -> Classifier | None:
+        loaded = self._try(lambda: load_model(self.folder.model))
+        return None if loaded is None else loaded[0]
+
+    @cached_property
+    def val(self) -> Predictions | None:
+        return self._try(lambda: Predictions.load(self.folder.predictions_file("val")))
+
+    @cached_property
+    def test(self) -> Predictions | None:
+        return self._try(lambda: Predictions.load(self.folder.predictions_file("test")))
+
+    @property
+    def split_name(self) -> str:
+        """The split the report is about: test, or val where there is no test."""
+        return "test" if self.test is not None and len(self.test) else "val"
+
+    @property
+    def predictions(self) -> Predictions | None:
+        found = self.test if self.split_name == "test" else self.val
+        return found if found is not None and len(found) else None
+
+    @property
+    def thresholds(self) -> Values | None:
+        """Each label's own, chosen on val; None where the model has none or has other labels."""
+        own = None if self.description is None else self.description.thresholds
+        predictions = self.predictions
+        if own is None or predictions is None or len(own) != predictions.num_labels:
+            return None
+        return np.array(own, dtype=np.float64)
+
+    @property
+    def decision_thresholds(self) -> Values | float:
+        own = self.thresholds
+        return 0.5 if own is None else own
+
+    @cached_property
+    def images(self) -> Split | None:
+        """The images the predictions were made from, where the dataset can still be opened."""
+        if self.settings is None:
+            return None
+        settings = self.settings
+
+        def open_split() -> Split:
+            dataset = open_dataset(settings.data, **settings.data_options)
+            if self.split_name not in dataset.splits:
+                raise InputError(f"{settings.data}: has no {self.split_name} split any more")
+            return dataset.splits[self.split_name]
+
+        return self._try(open_split, f"the images of {self.name} cannot be shown: ")
+
+    @cached_property
+    def _image_rows(self) -> dict[str, int]:
+        split = self.images
+        return {} if split is None else {split.images.name(row): row for row in range(len(split))}
+
+    def load_image(self, name: str, size: int) -> npt.NDArray[np.uint8] | None:
+        """An image of the reported split by its name in the predictions, shorter side about `size`."""
+        row = self._image_rows.get(name)
+        if row is None or self.images is None:
+            return None
+        try:
+            return self.images.images.load(row, min_side=size)
+        except InputError as error:
+            self._add_problem(str(error))
+            return None
+
+    def _try(self, read: Callable[[], Part], prefix: str = "") -> Part | None:
+        try:
+            return read()
+        except InputError as error:
+            self._add_problem(prefix + str(error))
+            return None
+
+    def _add_problem(self, problem: str) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+
+def read_runs(paths: Sequence[Path]) -> list[RunParts]:
+    """Runs with names that tell them apart: the folder's own, with as many parents as that needs."""
+    resolved = [path.resolve() for path in paths]
+    for path in resolved:
+        if resolved.count(path) > 1:
+            raise InputError(f"{path}: is given twice")
+    names = [path.name for path in resolved]
+    depth = 1
+    while len(set(names)) < len(names):
+        depth += 1
+        names = ["/".join(path.parts[-depth:]) for path in resolved]
+    return [RunParts(path, name) for path, name in zip(paths, names, strict=True)]
+
+
+def _read_json(path: Path) -> JsonObject:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: is not a JSON object")
+    return values
+
+
+def _read_epochs(path: Path) -> dict[str, Values]:
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file; was no epoch finished?") from None
+    except (OSError, ValueError, csv.Error) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from error
+    if not rows or "epoch" not in rows[0]:
+        raise InputError(f"{path}: has no epochs")
+    columns = {}
+    for name in rows[0]:
+        values = []
+        for line, row in enumerate(rows, start=2):
+            try:
+                values.append(float(row[name]) if row.get(name) else math.nan)
+            except (TypeError, ValueError):
+                raise InputError(f"{path}, line {line}: {name} is not a number: {row[name]!r}") from None
+        columns[name] = np.array(values)
+    return columns

@@ -1,0 +1,171 @@
+"""The section on saliency: for each image a row of its labels' heat, one row per run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from kmcl.reports.blocks import Gallery, Missing, Picture, Section, Table, Text, Thumbnail
+from kmcl.reports.drawing import figure_style, new_figure
+from kmcl.reports.explained import (
+    ExplainedImage,
+    LabelHeat,
+    NamedImage,
+    disagreements,
+    explain,
+    overlay,
+    random_images,
+    read_images,
+)
+from kmcl.reports.run_parts import RunParts
+from kmcl.reports.thumbnails import encode, short_name
+
+Choice = Literal["random", "disagreement", "none"]
+
+THUMBNAIL_SIDE = 176
+CELL_INCHES = 1.35
+
+
+def saliency_section(
+    runs: Sequence[RunParts],
+    paths: Sequence[Path],
+    choice: Choice,
+    count: int,
+    seed: int,
+    wanted: Sequence[str] = (),
+) -> Section:
+    """Explain the images named, or those chosen among the reported split's."""
+    section = Section("Saliency")
+    usable = [run for run in runs if run.classifier is not None and run.description is not None]
+    section.add(*(Missing(f"the model of {run.name} cannot be loaded.") for run in runs if run not in usable))
+    usable = [run for run in usable if _labels(run) == _labels(usable[0])]
+    if not usable:
+        return section
+    images, how = _choose(usable, paths, choice, count, seed)
+    if not images:
+        section.add(Missing("there is no image to explain: the dataset cannot be opened or has none."))
+        return section
+    section.add(
+        Text(
+            f"Grad-CAM of the predicted labels, {how}. Bright is where the evidence for a label lies, scaled "
+            "to each picture's own highest value; a score below its threshold is put in brackets."
+        )
+    )
+    explained = explain(
+        [run.classifier for run in usable if run.classifier is not None],
+        _labels(usable[0]),
+        [_thresholds(run) for run in usable],
+        images,
+        wanted,
+    )
+    names = [run.name for run in usable]
+    section.add(*(image_gallery(one, names) for one in explained))
+    with figure_style():
+        section.add(grid_picture(explained, names))
+    section.add(Text("The same grid as one figure: saliency.svg and saliency.png."))
+    section.add(Table.of("Scores of the explained labels", *score_rows(explained, names), open=False))
+    return section
+
+
+def image_gallery(one: ExplainedImage, runs: Sequence[str]) -> Gallery:
+    image = one.image
+    truth = "" if image.truth is None else f", has {', '.join(image.truth) or 'no label'}"
+    original = Thumbnail(encode(image.pixels, THUMBNAIL_SIDE), f"The image {image.name}{truth}", "image")
+    rows = []
+    for run, heats in zip(runs, one.of_runs, strict=True):
+        thumbnails = [
+            Thumbnail(
+                encode(overlay(image.pixels, heat.heat), THUMBNAIL_SIDE),
+                f"Where {run} sees {heat.label} in {image.name}: {_place(heat)}",
+                _caption(heat, image.truth),
+            )
+            for heat in heats
+        ]
+        rows.append((run if len(runs) > 1 else "", (original, *thumbnails)))
+    return Gallery(short_name(image.name, 60) + truth, tuple(rows))
+
+
+def grid_picture(explained: Sequence[ExplainedImage], runs: Sequence[str]) -> Picture:
+    """The paper's grid: a row per image and run, the image first, then its labels."""
+    columns = 1 + max(len(heats) for one in explained for heats in one.of_runs)
+    num_rows = len(explained) * len(runs)
+    figure = new_figure(CELL_INCHES * columns, (CELL_INCHES + 0.3) * num_rows)
+    grid = figure.subplots(num_rows, columns, squeeze=False)
+    for axes in grid.flat:
+        axes.set_axis_off()
+    for index, one in enumerate(explained):
+        for place, (run, heats) in enumerate(zip(runs, one.of_runs, strict=True)):
+            row = grid[index * len(runs) + place]
+            row[0].imshow(one.image.pixels)
+            title = run if len(runs) > 1 else short_name(one.image.name, 18)
+            row[0].set_title(title, fontsize=7, loc="center")
+            for axes, heat in zip(row[1:], heats, strict=False):
+                axes.imshow(overlay(one.image.pixels, heat.heat))
+                axes.set_title(_caption(heat, one.image.truth), fontsize=7, loc="center", fontweight="normal")
+    header, rows = score_rows(explained, runs)
+    return Picture(
+        "saliency",
+        figure,
+        alt=f"Grad-CAM grid of {len(explained)} images for {', '.join(runs)}.",
+        caption="",
+        numbers=Table.of("scores", header, rows),
+        shown=False,
+    )
+
+
+def score_rows(
+    explained: Sequence[ExplainedImage], runs: Sequence[str]
+) -> tuple[tuple[str, ...], list[tuple[str | float, ...]]]:
+    header = ("image", "run", "label", "score", "threshold", "has it", "hottest place")
+    rows: list[tuple[str | float, ...]] = []
+    for one in explained:
+        for run, heats in zip(runs, one.of_runs, strict=True):
+            for heat in heats:
+                known = one.image.truth
+                has = "unknown" if known is None else "yes" if heat.label in known else "no"
+                rows.append((one.image.name, run, heat.label, heat.score, heat.threshold, has, _place(heat)))
+    return header, rows
+
+
+def _choose(
+    runs: Sequence[RunParts], paths: Sequence[Path], choice: Choice, count: int, seed: int
+) -> tuple[list[NamedImage], str]:
+    named = read_images(paths)
+    if choice == "disagreement" and len(runs) > 1:
+        more = disagreements(runs[0], runs[1], count)
+        how = f"for the images on which {runs[0].name} and {runs[1].name} differ most"
+    elif choice == "none":
+        more, how = [], "for the images named"
+    else:
+        more = random_images(runs[0], count, seed)
+        how = "for random images"
+    return [*named, *more], how if not (named and more) else f"{how}, after the images named"
+
+
+def _labels(run: RunParts) -> tuple[str, ...]:
+    return () if run.description is None else run.description.labels
+
+
+def _thresholds(run: RunParts) -> np.typing.NDArray[np.float64]:
+    own = None if run.description is None else run.description.thresholds
+    return np.full(len(_labels(run)), 0.5) if own is None else np.array(own)
+
+
+def _caption(heat: LabelHeat, truth: tuple[str, ...] | None) -> str:
+    score = f"{heat.score:.2f}" if heat.present else f"({heat.score:.2f})"
+    right = "\n" if truth is None else "\nright" if (heat.label in truth) == heat.present else "\nwrong"
+    return f"{heat.label} {score}{right}{'' if heat.heat.any() else ', no evidence'}"
+
+
+def _place(heat: LabelHeat) -> str:
+    """Where the heat is highest, in words for people who cannot see it."""
+    if heat.heat.max() <= 0:
+        return "nowhere"
+    height, width = heat.heat.shape
+    row, column = np.unravel_index(int(heat.heat.argmax()), heat.heat.shape)
+    vertical = ("top", "middle", "bottom")[min(2, int(3 * row / height))]
+    horizontal = ("left", "centre", "right")[min(2, int(3 * column / width))]
+    return f"{vertical} {horizontal}"

@@ -1,0 +1,50 @@
+"""Two small finished runs on the same images, and copies of them to break."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kmcl.training.settings import resolve_settings
+
+
+def train_small(folder: Path, method: str) -> Path:
+    from kmcl.training.train import train
+
+    flags = {
+        "encoder": "test_convnext",
+        "weights": "none",
+        "image_size": 32,
+        "augmentation": "light",
+        "epochs": 2,
+        "method": method,
+        "data_options": {"size": 120},
+    }
+    train(resolve_settings("digits", flags=flags), folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def kernel_run(tmp_path_factory) -> Path:
+    return train_small(tmp_path_factory.mktemp("runs") / "kernels", "kmcl")
+
+
+@pytest.fixture(scope="session")
+def linear_run(tmp_path_factory) -> Path:
+    return train_small(tmp_path_factory.mktemp("runs") / "linear", "asl")
+
+
+@pytest.fixture
+def breakable_run(kernel_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(kernel_run, tmp_path / "broken run"))
+
+
+@pytest.fixture(scope="session")
+def report_of_two(kernel_run: Path, linear_run: Path, tmp_path_factory) -> Path:
+    """The page of both runs, made once."""
+    from kmcl.reports import ReportSettings, write_report
+
+    settings = ReportSettings(saliency="disagreement", num_images=2)
+    return write_report([kernel_run, linear_run], tmp_path_factory.mktemp("report"), settings)

@@ -1,0 +1,132 @@
+"""Learned label similarity and label groups against loops and planted answers."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import kmcl.reports.label_similarity as label_similarity
+from kmcl.data.describe import correlations
+from kmcl.errors import InputError
+from kmcl.evaluation.predictions import Predictions
+from kmcl.kernels import KernelMixture, log_bhattacharyya
+from kmcl.models.head import KernelMixtureHead
+from kmcl.reports.label_groups import cluster_labels, read_groups
+from kmcl.reports.label_similarity import find_mixture, mean_similarity
+
+
+def random_mixture(kernel: str, batch: int = 5, labels: int = 4, width: int = 3) -> KernelMixture:
+    torch.manual_seed(0)
+    head = KernelMixtureHead(width, labels, kernel)
+    for parameter in head.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    with torch.no_grad():
+        return head(torch.randn(batch, width))
+
+
+def kernel_of(mixture: KernelMixture, image: int, label: int) -> tuple[torch.Tensor, torch.Tensor]:
+    width = mixture.feature_dim
+    variance_label = label if mixture.variances.shape[1] > 1 else 0
+    mean = mixture.means[image, label].double().expand(width)
+    return mean, torch.diag(mixture.variances[image, variance_label].double().expand(width))
+
+
+@pytest.mark.parametrize("kernel", ["isotropic", "anisotropic", "mahalanobis", "gaussian"])
+def test_mean_similarity_is_the_loop_over_images_with_either_label(kernel, monkeypatch):
+    monkeypatch.setattr(label_similarity, "BLOCK_ELEMENTS", 100)  # several blocks
+    mixture = random_mixture(kernel)
+    targets = np.array([[1, 1, 0, 0], [1, 0, 0, 0], [0, 1, 0, -1], [0, 0, 0, 1], [0, 0, 0, 0]], dtype=np.int8)
+    found = mean_similarity(mixture, targets, np.random.default_rng(0))
+    for k in range(4):
+        for m in range(4):
+            images = [n for n in range(5) if targets[n, k] == 1 or targets[n, m] == 1]
+            values = [
+                math.exp(log_bhattacharyya(*kernel_of(mixture, n, k), *kernel_of(mixture, n, m)))
+                for n in images
+            ]
+            expected = 1.0 if k == m else np.mean(values) if values else np.nan
+            assert found[k, m] == pytest.approx(expected, nan_ok=True), (k, m)
+
+
+def test_a_pair_without_images_has_no_value_and_many_images_are_sampled(monkeypatch):
+    mixture = random_mixture("isotropic", batch=50)
+    targets = np.zeros((50, 4), dtype=np.int8)
+    targets[:, 0] = 1
+    monkeypatch.setattr(label_similarity, "MOST_ELEMENTS", 16 * 20)
+    found = mean_similarity(mixture, targets, np.random.default_rng(0))
+    assert np.isnan(found[2, 3])
+    assert 0 < found[0, 1] < 1
+
+
+class HeadOnly(torch.nn.Module):
+    """Stands for a classifier: only its head is looked at."""
+
+    def __init__(self, head: torch.nn.Module) -> None:
+        super().__init__()
+        self.head = torch.nn.Sequential(head)
+
+
+def predictions_with(features: np.ndarray | None, sigma: np.ndarray | None) -> Predictions:
+    scores = np.full((5, 2), 0.5, dtype=np.float32)
+    names = tuple(f"{n}.png" for n in range(5))
+    return Predictions(("a", "b"), names, scores, scores.astype(np.int8), sigma=sigma, features=features)
+
+
+def test_kernels_come_from_stored_features_and_must_fit_the_model():
+    torch.manual_seed(0)
+    head = KernelMixtureHead(3, 2)
+    features = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    with torch.no_grad():
+        sigma = head(torch.from_numpy(features)).label_variances.sqrt().numpy()
+    mixture = find_mixture(HeadOnly(head), predictions_with(features, sigma))
+    np.testing.assert_allclose(mixture.label_variances.sqrt(), sigma)
+    with pytest.raises(InputError, match="sigma"):
+        find_mixture(HeadOnly(head), predictions_with(features, 2 * sigma))
+    with pytest.raises(InputError, match="features"):
+        find_mixture(HeadOnly(head), predictions_with(None, sigma))
+    assert find_mixture(HeadOnly(torch.nn.Linear(3, 2)), predictions_with(features, None)) is None
+
+
+def planted_targets() -> np.ndarray:
+    """Labels a and b together, c and d together, e alone."""
+    generator = np.random.default_rng(0)
+    choice = generator.integers(3, size=300)
+    sets = np.array([[1, 1, 0, 0, 0], [0, 0, 1, 1, 0], [0, 0, 0, 0, 1]], dtype=np.int8)
+    targets = sets[choice]
+    flipped = generator.random(targets.shape) < 0.05
+    return np.where(flipped, 1 - targets, targets).astype(np.int8)
+
+
+def test_clustering_finds_planted_groups():
+    labels = ("a", "c", "b", "d", "e")
+    targets = planted_targets()[:, [0, 2, 1, 3, 4]]
+    groups = cluster_labels(labels, correlations(targets))
+    found = {frozenset(np.array(labels)[groups.of_label == g]) for g in range(len(groups.names))}
+    assert found == {frozenset("ab"), frozenset("cd"), frozenset("e")}
+    of_images = groups.of_images(np.array([[1, 0, 1, 0, 0], [0, 0, 0, 0, 1], [0] * 5], dtype=np.int8))
+    assert of_images[0] == groups.of_label[0]
+    assert of_images[1] == groups.of_label[4]
+    assert of_images[2] == -1
+
+
+def test_given_groups_are_read_and_checked(tmp_path):
+    file = tmp_path / "groups.json"
+    file.write_text(json.dumps({"animals": ["dog", "cat"]}))
+    groups = read_groups(file, ("cat", "car", "dog"))
+    assert groups.names == ("animals", "other")
+    assert groups.of_label.tolist() == [0, 1, 0]
+    assert groups.order.tolist() == [0, 2, 1]
+    for content, message in (
+        ({"animals": ["cow"]}, "'cow', which is no label"),
+        ({"animals": ["dog"], "pets": ["dog"]}, "'dog' stands in two groups"),
+        (["dog"], "must map the name"),
+    ):
+        file.write_text(json.dumps(content))
+        with pytest.raises(InputError, match=message):
+            read_groups(file, ("cat", "car", "dog"))
+    with pytest.raises(InputError, match="no such file"):
+        read_groups(tmp_path / "nothing.yaml", ("cat",))

@@ -1,0 +1,235 @@
+"""Whole reports: of two runs, of broken ones, from the command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from PIL import Image
+from typer.testing import CliRunner
+
+from kmcl.cli.explain import explain
+from kmcl.cli.figure import figure_app
+from kmcl.cli.report import report
+from kmcl.errors import InputError
+from kmcl.reports import ReportSettings, write_report
+from kmcl.reports.run_parts import read_runs
+
+QUICK = ReportSettings(saliency="none")
+
+
+@pytest.fixture
+def program() -> typer.Typer:
+    app = typer.Typer()
+    app.command()(report)
+    app.command()(explain)
+    app.add_typer(figure_app, name="figure")
+    return app
+
+
+@pytest.fixture
+def quick_figures(monkeypatch) -> None:
+    """Leaves out drawing and t-SNE, which other tests look at, where only words matter."""
+    monkeypatch.setattr("kmcl.reports.page.write_picture", lambda picture, folder: "<svg></svg>")
+    monkeypatch.setattr("kmcl.reports.features.embed", lambda features, seed: features[:, :2])
+
+
+class Images(HTMLParser):
+    """Collects what every <img> has, and the anchors of sections."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.images: list[dict[str, str | None]] = []
+        self.sections: list[str | None] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        if tag == "img":
+            self.images.append(dict(attrs))
+        if tag == "section":
+            self.sections.append(dict(attrs)["id"])
+
+
+def test_the_report_of_two_runs_has_every_part(report_of_two, kernel_run, linear_run):
+    html = report_of_two.read_text()
+    parsed = Images(html)
+    assert parsed.sections == [
+        "summary",
+        "comparison",
+        "training",
+        "scores",
+        "labels",
+        "features",
+        "saliency",
+        "uncertainty",
+        "examples",
+        "settings",
+    ]
+    assert len(parsed.images) > 60
+    assert all(image["alt"] for image in parsed.images)
+    assert "Missing:" not in html
+    for run in (kernel_run, linear_run):
+        metrics = json.loads((run / "metrics.json").read_text())["test"]
+        assert f"{100 * metrics['evaluation']['mean_average_precision']:.2f}" in html
+        assert f"{100 * metrics['evaluation_own_thresholds']['at_threshold']['CF1']:.2f}" in html
+    assert "linear has no kernels, hence no learned label similarity." in html
+    assert re.search(r"Rank correlation -?0\.\d+ over 45 pairs of labels, permutation p = ", html)
+
+
+def test_every_figure_has_its_three_files(report_of_two):
+    folder = report_of_two.parent / "figures"
+    names = {file.stem for file in folder.iterdir()}
+    assert {
+        "losses-kernels",
+        "losses-normalised-kernels",
+        "val-map",
+        "learning-rate",
+        "seconds",
+        "average-precision",
+        "thresholds",
+        "precision-recall-linear",
+        "reliability-kernels",
+        "risk-coverage",
+        "labels-per-image",
+        "label-correlation",
+        "label-similarity-kernels",
+        "label-agreement-kernels",
+        "features-kernels",
+        "features-linear",
+        "saliency",
+        "sigma-kernels",
+        "corruption-kernels",
+        "corruption-linear",
+        "map-difference",
+        "label-difference",
+    } <= names
+    for name in names:
+        assert {file.suffix for file in folder.glob(f"{name}.*")} == {".svg", ".png", ".csv"}
+        assert Image.open(folder / f"{name}.png").convert("L").getextrema()[0] < 200, name
+
+
+def test_the_numbers_of_a_figure_are_those_of_the_run(report_of_two, kernel_run):
+    with (report_of_two.parent / "figures" / "average-precision.csv").open() as file:
+        shown = {row["label"]: float(row["kernels"]) for row in csv.DictReader(file)}
+    stated = json.loads((kernel_run / "metrics.json").read_text())["test"]["evaluation"]["labels"]
+    assert shown == pytest.approx(
+        {label["label"]: 100 * (label["average_precision"] or np.nan) for label in stated}, nan_ok=True
+    )
+    with (report_of_two.parent / "figures" / "losses-kernels.csv").open() as file:
+        totals = [float(row["total"]) for row in csv.DictReader(file)]
+    with (kernel_run / "epochs.csv").open() as file:
+        assert totals == pytest.approx([float(row["train/loss"]) for row in csv.DictReader(file)])
+
+
+def break_epochs(run: Path) -> None:
+    (run / "epochs.csv").write_text("epoch,train/loss\n1,much\n")
+
+
+def break_predictions(run: Path) -> None:
+    (run / "predictions" / "test.npz").write_bytes(b"PK no archive")
+
+
+def break_metrics(run: Path) -> None:
+    (run / "metrics.json").write_text('{"test": [1')
+
+
+def move_images(run: Path) -> None:
+    settings = (run / "settings.yaml").read_text()
+    (run / "settings.yaml").write_text(
+        settings.replace("data: digits", "data: table:/gone/labels.csv")
+        .replace("size: 120", "{}")
+        .replace("data_options:\n  {}", "data_options: {}")
+    )
+
+
+BREAKAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "epochs": (break_epochs, "line 2: train/loss is not a number: 'much'"),
+    "no epochs": (lambda run: (run / "epochs.csv").unlink(), "epochs.csv: there is no such file"),
+    "test predictions": (break_predictions, "test.npz: cannot be read as predictions"),
+    "all predictions": (lambda run: shutil.rmtree(run / "predictions"), "no readable predictions"),
+    "metrics": (break_metrics, "metrics.json: cannot be read"),
+    "model": (lambda run: shutil.rmtree(run / "model"), "is no model"),
+    "weights": (lambda run: (run / "model" / "model.safetensors").write_bytes(b"x"), "is no file of weights"),
+    "settings": (lambda run: (run / "settings.yaml").unlink(), "it has no settings.yaml"),
+    "images": (move_images, "/gone/labels.csv"),
+}
+
+
+@pytest.mark.parametrize("part", BREAKAGES)
+def test_a_broken_part_is_named_and_the_rest_reported(part, breakable_run, tmp_path, quick_figures):
+    breakage, message = BREAKAGES[part]
+    breakage(breakable_run)
+    html = write_report([breakable_run], tmp_path / "out", QUICK).read_text()
+    assert "Missing:" in html
+    assert message in html.replace("&#x27;", "'")
+    assert '<section id="training">' in html
+    if part not in ("epochs", "no epochs"):
+        assert 'id="figure-losses"' in html
+    if part not in ("all predictions",):
+        assert 'id="figure-average-precision"' in html
+
+
+def test_what_is_no_run_is_refused(tmp_path, kernel_run):
+    for path, message in ((tmp_path, "is no run folder"), (tmp_path / "none", "there is no such folder")):
+        with pytest.raises(InputError, match=message):
+            write_report([path], tmp_path / "out")
+    with pytest.raises(InputError, match="is given twice"):
+        write_report([kernel_run, kernel_run], tmp_path / "out")
+    with pytest.raises(InputError, match="needs two runs"):
+        write_report([kernel_run], tmp_path / "out", ReportSettings(saliency="disagreement"))
+    with pytest.raises(InputError, match="saliency must be one of random, disagreement, none"):
+        ReportSettings(saliency="all")
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path):
+    for parent in ("a", "b"):
+        (tmp_path / parent / "run" / "model").mkdir(parents=True)
+    assert [run.name for run in read_runs([tmp_path / "a" / "run", tmp_path / "b" / "run"])] == [
+        "a/run",
+        "b/run",
+    ]
+
+
+def test_explain_from_the_command_line(program, kernel_run, linear_run, tmp_path):
+    picture = tmp_path / "photograph.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 60, 3), dtype=np.uint8)).save(picture)
+    output = tmp_path / "out"
+    arguments = ["explain", str(kernel_run), str(picture), "--other", str(linear_run), "--label", "three"]
+    result = CliRunner().invoke(program, [*arguments, "--output", str(output)])
+    assert result.exit_code == 0, result.output
+    assert "explanation.html" in result.output
+    images = Images((output / "explanation.html").read_text()).images
+    assert len(images) == 4  # for each run the image and one label
+    assert "Where linear sees three in" in images[3]["alt"]
+    with (output / "figures" / "saliency.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["run"], row["label"], row["has it"]) for row in rows] == [
+        ("kernels", "three", "unknown"),
+        ("linear", "three", "unknown"),
+    ]
+
+
+def test_report_from_the_command_line(program, breakable_run, quick_figures):
+    result = CliRunner().invoke(program, ["report", str(breakable_run), "--saliency", "none"])
+    assert result.exit_code == 0, result.output
+    assert str(breakable_run / "report" / "report.html") in result.output.replace("\n", "")
+    assert 'id="figure-sigma"' in (breakable_run / "report" / "report.html").read_text()
+
+
+def test_the_similarity_figure_from_the_command_line(program, tmp_path):
+    result = CliRunner().invoke(program, ["figure", "similarity", "--output", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert "1.0000" in result.output
+    assert {file.name for file in tmp_path.iterdir()} == {
+        "similarity.svg",
+        "similarity.png",
+        "similarity.csv",
+    }
