@@ -22,7 +22,9 @@ IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".ti
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a model folder.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run or model folder, or an exported .onnx file.")
+    ],
     paths: Annotated[
         list[str], typer.Argument(metavar="PATH...", help="Images, folders or patterns (*.jpg).")
     ],
@@ -44,9 +46,9 @@ def predict(
     from rich.console import Console
     from rich.progress import Progress
 
-    from kmcl.serving import load
+    from kmcl.serving import open_predictor
 
-    predictor = load(run)
+    predictor = open_predictor(run)
     unreadable = []
     errors = Console(stderr=True)
     with (

@@ -1,0 +1,72 @@
+"""Writing an ONNX file."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kmcl.errors import InputError
+from kmcl.serving.export_metadata import INPUT, METADATA_KEY, OUTPUTS, ExportMetadata
+
+
+def write_onnx(
+    traced: torch.export.ExportedProgram, path: Path, metadata: ExportMetadata, *, int8: bool
+) -> None:
+    """Write a traced classifier, quantised to weights of 8 bits if wanted, with its metadata inside."""
+    try:
+        import onnx
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise InputError("export to ONNX needs onnx and onnxscript: pip install 'kmcl[onnx]'") from error
+    with _quiet():
+        program = torch.onnx.export(
+            traced,
+            input_names=[INPUT],
+            output_names=list(OUTPUTS[: len(traced.graph_signature.user_outputs)]),
+            dynamo=True,
+            verbose=False,
+        )
+        model = program.model_proto  # type: ignore[union-attr]
+        if int8:
+            model = _quantise(model)
+    entry = model.metadata_props.add()
+    entry.key, entry.value = METADATA_KEY, metadata.to_json()
+    try:
+        onnx.save(model, str(path))
+    except ValueError as error:  # one protocol-buffer message holds at most 2 GB
+        raise InputError(f"the model does not fit into one ONNX file: {error}") from error
+
+
+def _quantise(model: Any) -> Any:
+    import onnx
+    from onnxruntime.quantization import (  # type: ignore[import-untyped, unused-ignore]
+        QuantType,
+        quantize_dynamic,
+    )
+
+    # Shapes noted for intermediate results become wrong when the quantiser rewrites products.
+    model.graph.ClearField("value_info")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "quantised.onnx"
+        quantize_dynamic(model, path, weight_type=QuantType.QUInt8)  # the only type its convolution takes
+        return onnx.load(str(path))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Exporters advertise and warn of their own internals."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)

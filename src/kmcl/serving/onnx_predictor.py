@@ -1,0 +1,91 @@
+"""An exported .onnx file at work, with onnxruntime alone: no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from kmcl.errors import InputError
+from kmcl.serving.export_metadata import INPUT, METADATA_KEY, OUTPUTS, ExportMetadata
+from kmcl.serving.image_predictor import BatchScores, ImagePredictor, Pixels
+
+if TYPE_CHECKING:
+    import onnxruntime  # type: ignore[import-untyped, unused-ignore]
+
+
+class OnnxPredictor(ImagePredictor):
+    """Like `Predictor`, for a file that `kmcl export` wrote.
+
+    Images are resized by Pillow, whose pixels differ by at most 1/255 from those of `Predictor`.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.session = open_session(self.path)
+        text = self.session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
+        if text is None:
+            raise InputError(f"{path}: is an ONNX file that kmcl export did not write: it has no metadata")
+        self.metadata = ExportMetadata.from_json(text, str(path))
+        super().__init__(self.metadata.labels, self.metadata.thresholds, self.metadata.image_size)
+        self._outputs = [output.name for output in self.session.get_outputs()]
+        self._check_signature()
+        self._check_numbers()
+
+    def score(self, images: Pixels) -> BatchScores:
+        batch = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+        try:
+            results: list[Any] = self.session.run(None, {INPUT: batch})
+        except Exception as error:
+            # A graph that onnxruntime could load and not compute; its errors share no base but Exception.
+            raise InputError(f"{self.path}: cannot be computed: {_first_line(error)}") from error
+        named = dict(zip(self._outputs, results, strict=True))
+        return BatchScores(named["score"], named["probability"], named.get("sigma"))
+
+    def resize(self, image: Pixels) -> Pixels:
+        if image.shape[:2] == (self.image_size, self.image_size):
+            return image
+        size = (self.image_size, self.image_size)
+        return np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BILINEAR))
+
+    def _check_signature(self) -> None:
+        """The graph takes and gives what the metadata promise."""
+        side, num_labels = self.image_size, len(self.labels)
+        inputs = [(item.name, item.type, item.shape[1:]) for item in self.session.get_inputs()]
+        if inputs != [(INPUT, "tensor(uint8)", [3, side, side])]:
+            raise InputError(f"{self.path}: must take uint8 {INPUT} of 3 x {side} x {side}; takes {inputs}")
+        outputs = [(item.name, item.shape[1:]) for item in self.session.get_outputs()]
+        allowed = [[(name, [num_labels]) for name in OUTPUTS[:count]] for count in (2, 3)]
+        if outputs not in allowed:
+            raise InputError(f"{self.path}: must give {OUTPUTS} of {num_labels} labels; gives {outputs}")
+
+    def _check_numbers(self) -> None:
+        """Weights that are no numbers show in the scores of any image."""
+        grey = np.full((1, self.image_size, self.image_size, 3), 128, dtype=np.uint8)
+        scores = self.score(grey)
+        if not all(np.isfinite(array).all() for array in scores if array is not None):
+            raise InputError(f"{self.path}: gives scores that are not finite; its weights are damaged")
+
+
+def open_session(path: Path) -> onnxruntime.InferenceSession:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise InputError(f"{path}: an .onnx file needs onnxruntime: pip install 'kmcl[onnx]'") from error
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors alone: its warnings speak of nodes of the graph
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except MemoryError:
+        raise
+    except Exception as error:
+        # onnxruntime raises a family of classes of its own that share no base but Exception.
+        raise InputError(f"{path}: cannot be read as an ONNX model: {_first_line(error)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__

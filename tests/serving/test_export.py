@@ -1,0 +1,277 @@
+"""Exported files: the same scores as the model's, everything inside, and no need of torch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.metrics import average_precision_score
+
+import kmcl.serving.export
+from kmcl.cli.export import export
+from kmcl.data import open_dataset
+from kmcl.errors import InputError
+from kmcl.methods.interface import MethodOptions
+from kmcl.methods.model_folder import ModelDescription, build_classifier, save_model
+from kmcl.serving import OnnxPredictor, Predictor
+from kmcl.serving.export import export_model
+from kmcl.serving.export_metadata import ExportMetadata
+from kmcl.training.settings import resolve_settings
+
+onnx = pytest.importorskip("onnx", reason="the extra onnx is not installed")
+pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+
+LABELS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+
+def make_predictor(method: str = "kmcl", encoder: str = "test_convnext") -> Predictor:
+    """Random weights that tell scenes apart, with thresholds and a calibration that matter."""
+    torch.manual_seed(0)
+    description = ModelDescription(
+        labels=LABELS,
+        method=method,
+        encoder=encoder,
+        image_size=32,
+        options=MethodOptions(head_init="small"),
+        thresholds=tuple(np.linspace(0.3, 0.7, 10).tolist()),
+        temperatures=tuple(np.linspace(0.5, 2, 10).tolist()),
+        biases=tuple(np.linspace(-1, 1, 10).tolist()),
+        mean=(0.1, 0.2, 0.3),
+        std=(0.5, 0.6, 0.7),
+    )
+    classifier = build_classifier(description).eval()
+    with torch.no_grad():
+        for parameter in classifier.head.parameters():
+            parameter.copy_(torch.randn(parameter.shape) * 0.3)
+    return Predictor(classifier, description)
+
+
+@pytest.fixture(scope="module")
+def scenes() -> np.ndarray:
+    split = open_dataset("digits", size=60).splits["test"]
+    return np.stack([split.images.load(index)[:32, :32] for index in range(20)])
+
+
+@pytest.fixture(scope="module")
+def predictor() -> Predictor:
+    return make_predictor()
+
+
+@pytest.fixture(scope="module")
+def model_file(predictor: Predictor, scenes, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("export") / "model.onnx"
+    exported = export_model(predictor, path, scenes)
+    assert (exported.num_images, exported.path) == (20, path)
+    assert exported.score_difference < 1e-5
+    assert exported.sigma_difference < 1e-5
+    return path
+
+
+def test_onnx_gives_the_same_predictions(predictor: Predictor, model_file: Path, scenes):
+    exported = OnnxPredictor(model_file)
+    for batch_size in (1, 3, 20):  # any batch size
+        pairs = zip(
+            predictor.predict(list(scenes), batch_size),
+            exported.predict(list(scenes), batch_size),
+            strict=True,
+        )
+        for ours, theirs in pairs:
+            assert ours.name == theirs.name
+            for a, b in zip(ours.labels, theirs.labels, strict=True):
+                assert (a.label, a.threshold) == (b.label, b.threshold)
+                assert (a.score, a.probability) == pytest.approx((b.score, b.probability), abs=1e-5)
+                assert a.sigma == pytest.approx(b.sigma, rel=1e-5)
+    scores = predictor.score(scenes).score
+    assert scores.std(axis=0).min() > 0.005  # images differ, so the comparison means something
+
+
+def test_a_photograph_is_resized_as_for_the_model(predictor: Predictor, model_file: Path):
+    grid = np.linspace(0, 255, 90)[:, None] + 40 * np.sin(np.arange(70) / 5)[None]
+    photograph = np.repeat(grid.clip(0, 255).astype(np.uint8)[:, :, None], 3, axis=2)
+    exported = OnnxPredictor(model_file)
+    difference = exported.resize(photograph).astype(int) - predictor.resize(photograph)
+    assert exported.resize(photograph).shape == (32, 32, 3)
+    assert np.abs(difference).max() <= 1
+
+
+def test_metadata_hold_what_a_stranger_needs(predictor: Predictor, model_file: Path):
+    properties = {entry.key: entry.value for entry in onnx.load(str(model_file)).metadata_props}
+    values = json.loads(properties["kmcl"])
+    assert values["labels"] == list(LABELS)
+    assert values["thresholds"] == pytest.approx(list(predictor.description.thresholds))
+    assert (values["image_size"], values["mean"], values["std"]) == (32, [0.1, 0.2, 0.3], [0.5, 0.6, 0.7])
+    assert "uint8" in values["preprocessing"]
+    assert ExportMetadata.from_json(properties["kmcl"], "x") == OnnxPredictor(model_file).metadata
+
+
+def test_prediction_needs_no_torch(model_file: Path, predictor: Predictor, scenes, tmp_path: Path):
+    """`kmcl predict model.onnx` in a process where torch, timm and the like cannot be imported."""
+    Image.fromarray(scenes[0]).save(tmp_path / "scene.png")
+    code = (
+        "import sys\n"
+        "for name in ('torch', 'torchvision', 'timm', 'pytorch_lightning', 'onnx', 'sklearn'):\n"
+        "    sys.modules[name] = None\n"
+        "from kmcl.cli.app import main\n"
+        "sys.argv = ['kmcl', 'predict', *sys.argv[1:]]\n"
+        "main()\n"
+    )
+    arguments = [str(model_file), str(tmp_path / "scene.png"), "--json"]
+    result = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    labels = json.loads(result.stdout)["labels"]
+    expected = predictor.predict(scenes[0])[0].labels
+    assert [label["probability"] for label in labels] == pytest.approx(
+        [label.probability for label in expected], abs=1e-5
+    )
+    assert [label["present"] for label in labels] == [label.present for label in expected]
+
+
+def test_int8_is_smaller_near_and_says_so(predictor, model_file: Path, scenes, tmp_path: Path, monkeypatch):
+    """On the graph that was exported already, which spares the seconds of tracing the model again."""
+    graph = onnx.load(str(model_file))
+    del graph.metadata_props[:]
+    traced = SimpleNamespace(graph_signature=SimpleNamespace(user_outputs=("a", "b", "c")))
+    monkeypatch.setattr(kmcl.serving.export, "_trace", lambda predictor: traced)
+    monkeypatch.setattr(torch.onnx, "export", lambda *_, **__: SimpleNamespace(model_proto=graph))
+    exported = export_model(predictor, tmp_path / "small.onnx", scenes, int8=True)
+    assert exported.num_bytes < 0.6 * model_file.stat().st_size
+    assert 1e-5 < exported.score_difference < 0.2
+    assert np.corrcoef(exported.scores.score.ravel(), exported.original.score.ravel())[0, 1] > 0.95
+    assert OnnxPredictor(tmp_path / "small.onnx").metadata.precision == "int8"
+
+
+def test_torch_programs_without_kernels_and_with_a_transformer(scenes, tmp_path: Path):
+    predictor = make_predictor("asl", "test_vit")
+    exported = export_model(predictor, tmp_path / "model.pt2", scenes, file_format="torch")
+    assert exported.score_difference < 1e-5
+    assert exported.sigma_difference is None
+    extra = {"kmcl.json": ""}
+    program = torch.export.load(str(tmp_path / "model.pt2"), extra_files=extra).module()
+    assert ExportMetadata.from_json(extra["kmcl.json"], "x").labels == LABELS
+    score, probability = program(torch.from_numpy(scenes[:7]).permute(0, 3, 1, 2).contiguous())
+    np.testing.assert_allclose(score.detach(), predictor.score(scenes[:7]).score, atol=1e-5)
+    np.testing.assert_allclose(probability.detach(), predictor.score(scenes[:7]).probability, atol=1e-5)
+
+
+@pytest.fixture
+def exported_before(model_file: Path, monkeypatch) -> None:
+    """The file is there already: copying it spares the seconds of another export."""
+    monkeypatch.setattr(
+        kmcl.serving.export, "_write_onnx", lambda predictor, path, *_: shutil.copy(model_file, path)
+    )
+
+
+@pytest.mark.usefixtures("exported_before")
+def test_an_export_that_computes_something_else_is_not_written(predictor, scenes, tmp_path, monkeypatch):
+    honest = predictor.score
+    monkeypatch.setattr(predictor, "score", lambda images: honest(images[:, ::-1].copy()))
+    with pytest.raises(InputError, match=r"model\.onnx: was not written, since its scores differ .* by 0\."):
+        export_model(predictor, tmp_path / "model.onnx", scenes)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("exported_before")
+def test_a_run_is_checked_on_its_own_images(predictor: Predictor, tmp_path: Path, capsys):
+    run = tmp_path / "run"
+    save_model(run / "model", predictor.classifier, predictor.description)
+    export(str(run), images=9, as_json=True)
+    report = json.loads(capsys.readouterr().out)
+    assert (report["checked_on"], report["map_original"]) == ("scenes of the embedded digits", None)
+    settings = resolve_settings("digits", flags={"data_options": {"size": 60}})
+    (run / "settings.yaml").write_text(settings.to_yaml())
+    export(str(run), images=9, as_json=True)
+    report = json.loads(capsys.readouterr().out)
+    assert report["file"] == str(run / "model.onnx")
+    assert (report["num_images"], report["checked_on"]) == (9, "test images of digits")
+    split = open_dataset("digits", size=60).splits["test"]
+    images = np.stack([predictor.resize(split.images.load(index)) for index in range(9)])
+    scores, targets = predictor.score(images).score, split.targets[:9] == 1
+    present = targets.any(axis=0)
+    expected = average_precision_score(targets[:, present], scores[:, present], average="macro")
+    assert report["map_original"] == pytest.approx(expected)
+    assert report["map_exported"] == pytest.approx(expected)
+    export(str(run), images=9)
+    assert "of the model itself" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"file_format": "tflite"}, "format must be one of onnx, torch; got 'tflite'"),
+        ({"file_format": "torch", "int8": True}, "int8 quantisation is for the format onnx alone"),
+    ],
+)
+def test_wrong_wishes_are_named(predictor, scenes, tmp_path, arguments, message):
+    with pytest.raises(InputError, match=message):
+        export_model(predictor, tmp_path / "model", scenes, **arguments)
+    with pytest.raises(InputError, match="at least 2 images; got 1"):
+        export_model(predictor, tmp_path / "model", scenes[:1])
+
+
+def test_foreign_and_broken_files_are_refused(model_file: Path, tmp_path: Path):
+    with pytest.raises(InputError, match=r"none\.onnx: there is no such file"):
+        OnnxPredictor(tmp_path / "none.onnx")
+    path = tmp_path / "changed.onnx"
+    whole = model_file.read_bytes()
+    for content in (b"", b"not onnx", whole[: len(whole) // 2], whole[5000:]):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=r"changed\.onnx: cannot be read as an ONNX model"):
+            OnnxPredictor(path)
+    model = onnx.load(str(model_file))
+    entry = next(entry for entry in model.metadata_props if entry.key == "kmcl")
+    values = json.loads(entry.value)
+    for change, message in (
+        ({"format": "other"}, "not of the format kmcl-export-1"),
+        ({"labels": ["a"]}, "10 thresholds for 1 labels"),
+        ({"labels": ["a"], "thresholds": [0.5]}, r"must give \('score', .* of 1 labels"),
+        ({"image_size": 10**9}, "image_size must be between 1 and 8192"),
+        ({"image_size": 64}, "must take uint8 images of 3 x 64 x 64"),
+        ({"thresholds": [float("nan")] * 10}, "must be numbers; got nan"),
+        ({"surprise": 1}, "its metadata are broken"),
+    ):
+        entry.value = json.dumps({**values, **change})
+        onnx.save(model, str(path))
+        with pytest.raises(InputError, match=message):
+            OnnxPredictor(path)
+    model.metadata_props.remove(entry)
+    onnx.save(model, str(path))
+    with pytest.raises(InputError, match=r"that kmcl export did not write"):
+        OnnxPredictor(path)
+
+
+def test_damaged_weights_are_refused(model_file: Path, tmp_path: Path):
+    model = onnx.load(str(model_file))
+    weights = next(w for w in model.graph.initializer if w.data_type == 1 and len(w.dims) == 4)
+    weights.raw_data = b"\xff" * len(weights.raw_data)
+    onnx.save(model, str(tmp_path / "damaged.onnx"))
+    with pytest.raises(InputError, match=r"damaged\.onnx: gives scores that are not finite"):
+        OnnxPredictor(tmp_path / "damaged.onnx")
+
+
+def test_random_damage_is_refused_or_harmless(model_file: Path, scenes, tmp_path: Path):
+    whole, path = model_file.read_bytes(), tmp_path / "damaged.onnx"
+    random = np.random.default_rng(0)
+    refused = 0
+    for _ in range(25):
+        damaged = bytearray(whole)
+        start = int(random.integers(len(whole)))
+        damaged[start : start + 64] = random.bytes(min(64, len(whole) - start))
+        path.write_bytes(damaged)
+        try:
+            scores = OnnxPredictor(path).score(scenes[:1]).score
+        except InputError as error:
+            assert str(error).startswith(str(path))  # noqa: PT017
+            refused += 1
+        else:
+            assert np.isfinite(scores).all()
+    assert refused > 0
