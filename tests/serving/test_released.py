@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+import kmcl
+from kmcl.cli.import_released import import_released as import_released_command
 from kmcl.errors import InputError
 from kmcl.serving.released import import_released
 from kmcl.serving.released_datasets import RELEASED_DATASETS
@@ -34,19 +36,12 @@ def checkpoint(kmcl_network: KmclNetwork, tmp_path: Path) -> Path:
     return tmp_path / "released.pth"
 
 
-@pytest.mark.parametrize(("layout", "dataset"), [("tresnet_m", "voc2007"), ("tresnet_v2_l", "chestxray14")])
-@torch.inference_mode()
-def test_kmcl_checkpoints_compute_the_same(layout: str, dataset: str, tmp_path: Path):
+def compare(network: KmclNetwork, layout: str, dataset: str, path: Path) -> None:
     trained_on = RELEASED_DATASETS[dataset]
-    network = KmclNetwork(layout, len(trained_on.labels)).eval()
-    randomise(network, seed=1)
-    torch.save(network.state_dict(), tmp_path / "released.pth")
-    classifier, description = import_released(tmp_path / "released.pth", image_size=SIZE)
-    assert (description.encoder, description.method, description.labels) == (
-        layout,
-        "kmcl",
-        trained_on.labels,
-    )
+    torch.save(network.state_dict(), path)
+    classifier, description = import_released(path, image_size=SIZE)
+    assert (description.encoder, description.method) == (layout, "kmcl")
+    assert description.labels == trained_on.labels
 
     images = make_images()
     mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (trained_on.mean, trained_on.std))
@@ -57,6 +52,18 @@ def test_kmcl_checkpoints_compute_the_same(layout: str, dataset: str, tmp_path: 
     torch.testing.assert_close(output.probabilities, probabilities, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(output.mixture.means, means, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(output.sigma, variances.sqrt(), atol=1e-5, rtol=1e-5)
+
+
+@torch.inference_mode()
+def test_kmcl_tresnet_m_computes_the_same(kmcl_network: KmclNetwork, tmp_path: Path):
+    compare(kmcl_network, "tresnet_m", "voc2007", tmp_path / "released.pth")
+
+
+@torch.inference_mode()
+def test_kmcl_tresnet_l_computes_the_same(tmp_path: Path):
+    network = KmclNetwork("tresnet_v2_l", 14).eval()
+    randomise(network, seed=1)
+    compare(network, "tresnet_v2_l", "chestxray14", tmp_path / "released.pth")
 
 
 @torch.inference_mode()
@@ -76,9 +83,8 @@ def test_asl_checkpoints_bring_their_classifier_and_labels(tmp_path: Path):
 
 
 @torch.inference_mode()
-def test_two_linear_layers_of_a_classifier_become_one(tmp_path: Path):
-    network = AslNetwork("tresnet_m", 5).eval()
-    randomise(network, seed=4)
+def test_two_linear_layers_of_a_classifier_become_one(kmcl_network: KmclNetwork, tmp_path: Path):
+    network = kmcl_network.encoder
     inner, outer = torch.nn.Linear(2048, 16), torch.nn.Linear(16, 5)
     state = {name: tensor for name, tensor in network.state_dict().items() if not name.startswith("head")}
     for name, layer in (("embedding_generator.0", inner), ("FC", outer)):
@@ -198,6 +204,20 @@ def test_broken_files_are_refused(checkpoint: Path, tmp_path: Path):
             import_released(path)
     with pytest.raises(InputError, match=r"missing\.pth: there is no such file"):
         import_released(tmp_path / "missing.pth")
+
+
+def test_the_command_writes_a_model(checkpoint: Path, tmp_path: Path, capsys):
+    names = [f"label {k}" for k in range(20)]
+    (tmp_path / "labels.txt").write_text("\n".join(names) + "\n")
+    import_released_command(checkpoint, labels=tmp_path / "labels.txt", image_size=SIZE)
+    assert "tresnet_m at 64 px, method kmcl, isotropic kernels, 20 labels" in capsys.readouterr().out
+    predictor = kmcl.load(tmp_path / "released-model")
+    assert predictor.labels == tuple(names)
+    assert predictor.classifier.encoder.mean == (0.485, 0.456, 0.406)
+    with pytest.raises(InputError, match=r"released-model: exists and is not empty"):
+        import_released_command(checkpoint)
+    with pytest.raises(InputError, match=r"none\.txt: cannot be read as a list of labels"):
+        import_released_command(checkpoint, labels=tmp_path / "none.txt", output=tmp_path / "other")
 
 
 def test_labels_and_dataset_can_be_given(checkpoint: Path):
