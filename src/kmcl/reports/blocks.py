@@ -13,7 +13,8 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True)
 class Table:
-    """header: one name per column. rows: numbers are written with four digits, None and NaN as a dash.
+    """header: one name per column; where the first is empty, columns are runs and all cells stand right.
+    rows: numbers are written with four digits, None and NaN as a dash.
 
     open: shown at once; else under a heading to click on.
     """

@@ -93,7 +93,9 @@ def label_difference_picture(first: Measured, others: Sequence[Measured]) -> Pic
     )
     order = np.argsort(np.nan_to_num(gains[0]), kind="stable")
     wide = len(labels) > 30
-    figure, axes = new_axes(FULL_WIDTH if wide else HALF_WIDTH, 1.4 + 0.2 * max(len(labels), 8))
+    figure, axes = new_axes(
+        FULL_WIDTH if wide else HALF_WIDTH, 1.4 + (0.15 if wide else 0.2) * max(len(labels), 8)
+    )
     for index, other in enumerate(others, start=1):
         values = 100 * gains[index - 1, order]
         axes.scatter(values, np.arange(len(labels)), s=26, label=other.name, **dot_look(index))

@@ -132,7 +132,8 @@ def _table(table: Table) -> str:
     for row in table.rows[:SHOWN_ROWS]:
         cells = [f'<th scope="row">{escape(format_cell(row[0]))}</th>'] if row else []
         for cell in row[1:]:
-            kind = "" if isinstance(cell, str) and not _is_numeric(cell) else ' class="number"'
+            is_word = isinstance(cell, str) and not _is_numeric(cell) and table.header[0] != ""
+            kind = "" if is_word else ' class="number"'
             cells.append(f"<td{kind}>{escape(format_cell(cell))}</td>")
         rows.append(f"<tr>{''.join(cells)}</tr>")
     hidden = len(table.rows) - SHOWN_ROWS

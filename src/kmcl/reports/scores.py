@@ -58,7 +58,7 @@ def metric_table(measured: Sequence[Measured]) -> Table:
         ("mAP", *(percent(one.evaluation.mean_average_precision, 2) for one in measured)),
         (
             "mAP, 95 % interval",
-            *(f"{percent(one.interval.low, 2)} to {percent(one.interval.high, 2)}" for one in measured),
+            *(f"{percent(one.interval.low)}–{percent(one.interval.high)}" for one in measured),
         ),
         ("mean AUC", *(percent(one.evaluation.mean_auc, 2) for one in measured)),
     ]
@@ -161,7 +161,9 @@ def per_label_picture(
     labels = measured[0].predictions.labels
     order = np.argsort(np.nan_to_num(values[0], nan=-1), kind="stable")
     many_labels = len(labels) > 30
-    figure, axes = new_axes(FULL_WIDTH if many_labels else HALF_WIDTH, 1.3 + 0.2 * max(len(labels), 8))
+    figure, axes = new_axes(
+        FULL_WIDTH if many_labels else HALF_WIDTH, 1.3 + (0.15 if many_labels else 0.2) * max(len(labels), 8)
+    )
     places = np.arange(len(labels))
     if len(measured) == 1:
         axes.barh(places, values[0, order], color=COLOURS[0], height=0.72)
@@ -169,7 +171,9 @@ def per_label_picture(
         axes.scatter(values[index, order], places, s=26, label=one.name, **dot_look(index))
     axes.axvline(reference, color=COLOURS[4], linewidth=1.2, linestyle="--")
     names = shorten(labels)
-    axes.set_yticks(places, [f"{names[label]} ({counts[label]})" for label in order], fontsize=7.5)
+    axes.set_yticks(
+        places, [f"{names[label]} ({counts[label]})" for label in order], fontsize=7 if many_labels else 7.5
+    )
     axes.set_ylim(-0.6, len(labels) - 0.4)
     axes.set_xlim(left=0)
     axes.set(xlabel=axis, title=title)

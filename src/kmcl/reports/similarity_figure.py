@@ -42,9 +42,9 @@ class Similarities:
 WIDE = ((3.0, 1.8), (1.8, 2.0))
 TURNED = ((2.0, -1.2), (-1.2, 1.5))
 PANELS = {
-    "(b) other means, other covariances": (Kernel((-1.0, -0.6), WIDE), Kernel((1.4, 0.8), TURNED)),
+    "(b) other means, other covariances": (Kernel((-1.2, -0.7), WIDE), Kernel((1.2, 0.7), TURNED)),
     "(c) same means, other covariances": (Kernel((0.0, 0.0), WIDE), Kernel((0.0, 0.0), TURNED)),
-    "(d) other means, same covariances": (Kernel((-1.0, -0.6), WIDE), Kernel((1.4, 0.8), WIDE)),
+    "(d) other means, same covariances": (Kernel((-1.2, -0.7), WIDE), Kernel((1.2, 0.7), WIDE)),
 }
 
 
@@ -112,7 +112,7 @@ def _draw_surfaces(figure: Figure) -> None:
 
 
 def _draw_contours(figure: Figure) -> dict[str, Similarities]:
-    side = np.linspace(-5, 5, 121)
+    side = np.linspace(-5.6, 5.6, 141)
     x, y = np.meshgrid(side, side)
     found = {}
     for place, (title, kernels) in enumerate(PANELS.items(), start=4):

@@ -60,7 +60,9 @@ def sigma_picture(one: Measured, sigma: Values, ending: str) -> Picture:
     labels = predictions.labels
     order = np.argsort(np.median(sigma, axis=0), kind="stable")
     wide = len(labels) > 30
-    figure, axes = new_axes(FULL_WIDTH if wide else HALF_WIDTH, 1.4 + 0.24 * max(len(labels), 8))
+    figure, axes = new_axes(
+        FULL_WIDTH if wide else HALF_WIDTH, 1.4 + (0.17 if wide else 0.24) * max(len(labels), 8)
+    )
     rows = []
     for index, (name, mask) in enumerate(
         (("has it", predictions.positive), ("lacks it", predictions.negative))
