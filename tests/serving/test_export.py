@@ -148,6 +148,12 @@ def test_int8_is_smaller_near_and_says_so(predictor, model_file: Path, scenes, t
     assert 1e-5 < exported.score_difference < 0.2
     assert np.corrcoef(exported.scores.score.ravel(), exported.original.score.ravel())[0, 1] > 0.95
     assert OnnxPredictor(tmp_path / "small.onnx").metadata.precision == "int8"
+    kinds = [node.op_type for node in onnx.load(str(tmp_path / "small.onnx")).graph.node]
+    assert "MatMulInteger" in kinds
+    grouped = [
+        node for node in graph.graph.node if any(a.name == "group" and a.i > 1 for a in node.attribute)
+    ]
+    assert kinds.count("Conv") == len(grouped) > 0
 
 
 def test_torch_programs_without_kernels_and_with_a_transformer(scenes, tmp_path: Path):

@@ -55,8 +55,27 @@ def _quantise(model: Any) -> Any:
     model.graph.ClearField("value_info")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "quantised.onnx"
-        quantize_dynamic(model, path, weight_type=QuantType.QUInt8)  # the only type its convolution takes
+        quantize_dynamic(
+            model,
+            path,
+            weight_type=QuantType.QUInt8,  # the only type that its convolution takes
+            nodes_to_exclude=_grouped_convolutions(model),
+        )
         return onnx.load(str(path))
+
+
+def _grouped_convolutions(model: Any) -> list[str]:
+    """Convolutions of single channels, which stay as they are.
+
+    They hold few weights of very different size, so that eight bits shared by all of them lose much, and
+    onnxruntime computes them slowly in integers: without them EfficientNet-Lite0's differences halve, and it
+    runs four times as fast.
+    """
+    return [
+        node.name
+        for node in model.graph.node
+        if node.op_type == "Conv" and any(a.name == "group" and a.i > 1 for a in node.attribute)
+    ]
 
 
 @contextlib.contextmanager
