@@ -12,7 +12,7 @@ from sklearn.metrics import precision_recall_curve
 from kmcl.evaluation.ranking import operating_points
 from kmcl.reports.corruption import corrupt, corruption_curves
 from kmcl.reports.examples import ranked
-from kmcl.reports.features import label_centroids, neighbours_sharing_a_label
+from kmcl.reports.features import label_centroids, labels_with_room, neighbours_sharing_a_label
 from kmcl.reports.measured import RECALLS, interpolated_precision, measure
 from kmcl.reports.run_parts import RunParts
 from kmcl.reports.training import loss_terms, normalise
@@ -60,6 +60,11 @@ def test_centroids_are_means_over_carriers():
     found = label_centroids(positions, np.array([[1, 0], [1, 0], [-1, 0]], dtype=np.int8))
     np.testing.assert_allclose(found[0], [1, 2])
     assert np.isnan(found[1]).all()
+
+
+def test_names_that_would_cover_a_more_frequent_one_are_left_out():
+    centroids = np.array([[0.0, 0.0], [0.05, 0.01], [0.05, 0.5], [np.nan, np.nan]])
+    assert labels_with_room(centroids, np.ones(2), np.array([3, 5, 1, 0])) == {1, 2}
 
 
 def test_examples_are_ranked_among_the_chosen():

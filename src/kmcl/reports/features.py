@@ -44,7 +44,8 @@ def features_section(measured: Sequence[Measured], groups: LabelGroups | None, s
     section.add(
         Text(
             "t-SNE keeps neighbours together; distances between far groups mean little. Each image has the "
-            "colour of the group most of its labels belong to; a label stands at the mean of its images."
+            "colour of the group most of its labels belong to; a label stands at the mean of its images, by "
+            "name where there is room."
         )
     )
     with figure_style():
@@ -92,10 +93,13 @@ def tsne_picture(
             )
     centroids = label_centroids(positions, targets)
     names = shorten(predictions.labels, 14)
+    named = labels_with_room(centroids, np.ptp(positions, axis=0), (targets == 1).sum(axis=0))
     for label, (x, y) in enumerate(centroids):
         if np.isfinite(x):
             colour = COLOURS[int(groups.of_label[label]) % (len(COLOURS) - 1)]
             axes.plot(x, y, "o", color=colour, markersize=6, markeredgecolor=INK, markeredgewidth=0.8)
+            if label not in named:
+                continue
             box = {"boxstyle": "round,pad=0.15", "facecolor": PAPER, "edgecolor": "none", "alpha": 0.75}
             axes.annotate(
                 names[label], (x, y), (4, 3), textcoords="offset points", fontsize=6 if wide else 7, bbox=box
@@ -150,6 +154,24 @@ def label_centroids(positions: Values, targets: npt.NDArray[np.int8]) -> Values:
     carries = (targets == 1).astype(np.float64)
     counts = carries.sum(axis=0)[:, None]
     return np.asarray(np.where(counts > 0, carries.T @ positions / np.maximum(counts, 1), np.nan))
+
+
+def labels_with_room(
+    centroids: Values,
+    extent: Values,
+    counts: npt.NDArray[np.integer],
+    room: tuple[float, float] = (0.12, 0.03),
+) -> set[int]:
+    """Labels whose names can stand beside their centroids without covering another's, frequent ones first.
+
+    room: width and height of a name as shares of the figure's extent.
+    """
+    named: list[int] = []
+    for label in np.argsort(-counts, kind="stable"):
+        gaps = np.abs(centroids[named] - centroids[label]) / np.maximum(extent, 1e-12)
+        if np.isfinite(centroids[label]).all() and not (gaps < room).all(axis=1).any():
+            named.append(int(label))
+    return set(named)
 
 
 def neighbours_sharing_a_label(features: Values, targets: npt.NDArray[np.int8]) -> float:

@@ -103,21 +103,21 @@ def sigma_picture(one: Measured, sigma: Values, ending: str) -> Picture:
 def corruption_picture(run: str, curves: Sequence[CorruptionCurve], ending: str) -> Picture:
     """How the mean sigma moves as images get worse; the entropy for a model without kernels."""
     uses_sigma = curves[0].sigma is not None
-    what = "sigma" if uses_sigma else "entropy (bits)"
+    what = "sigma" if uses_sigma else "entropy"
     figure, axes = new_axes()
     rows = []
     words = []
     for index, curve in enumerate(curves):
         values = curve.entropy if curve.sigma is None else curve.sigma
-        axes.plot(range(len(values)), values, label=curve.kind, **line_look(index))
-        change = 100 * (values[-1] / values[0] - 1)
+        changes = 100 * (values / values[0] - 1)
+        axes.plot(range(len(values)), changes, label=curve.kind, **line_look(index))
         grows = bool((np.diff(values) >= 0).all())
-        words.append(f"{curve.kind} {change:+.1f} %" + (", always growing" if grows else ""))
+        words.append(f"{curve.kind} {changes[-1]:+.2f} %" + (", always growing" if grows else ""))
         for place, strength in enumerate(curve.strengths):
             sigma = None if curve.sigma is None else float(curve.sigma[place])
             rows.append((curve.kind, strength, sigma, float(curve.entropy[place])))
     axes.set_xticks(range(len(curves[0].strengths)))
-    axes.set(xlabel="strength, from none to strong", ylabel=f"mean {what}")
+    axes.set(xlabel="strength, from none to strong", ylabel=f"change of mean {what} (%)")
     axes.set_title("Worse images" + (f", {run}" if ending else ""))
     legend_below(axes)
     change = "; ".join(words)
