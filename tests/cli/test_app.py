@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from kmcl.cli.app import app, main
+from kmcl.cli.app import main, make_app
 from kmcl.training.settings import TrainingSettings, resolve_settings
 
 COMMANDS = ["train", "evaluate", "predict", "complexity", "data describe", "data check"]
@@ -60,22 +60,26 @@ def photographs(tmp_path: Path) -> Path:
 
 
 def test_help_needs_no_torch():
-    code = "import sys; from kmcl.cli.app import app; print(sorted({m.split('.')[0] for m in sys.modules}))"
+    code = (
+        "import sys; from kmcl.cli.app import make_app; make_app(['--help']);"
+        "print(sorted({m.split('.')[0] for m in sys.modules}))"
+    )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "typer" in loaded
-    for heavy in ("torch", "timm", "pytorch_lightning", "pandas", "sklearn", "numpy", "matplotlib"):
+    for heavy in ("torch", "timm", "pytorch_lightning", "pandas", "sklearn", "numpy", "pydantic"):
         assert f"'{heavy}'" not in loaded
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself(command):
-    result = CliRunner().invoke(app, [*command.split(), "--help"])
+    result = CliRunner().invoke(make_app(), [*command.split(), "--help"])
     assert result.exit_code == 0
     assert "Usage" in result.output
 
 
 def test_every_setting_has_a_flag():
-    result = CliRunner().invoke(app, ["train", "--help"], env={"COLUMNS": "300", "TERMINAL_WIDTH": "300"})
+    wide = {"COLUMNS": "300", "TERMINAL_WIDTH": "300"}
+    result = CliRunner().invoke(make_app(), ["train", "--help"], env=wide)
     for name in TrainingSettings.model_fields:
         if name not in ("data", "data_options"):
             assert f"--{name.replace('_', '-')}" in result.output, name
@@ -83,7 +87,7 @@ def test_every_setting_has_a_flag():
 
 def test_settings_can_be_shown():
     result = CliRunner().invoke(
-        app, ["train", "digits", "--preset", "paper", "--epochs", "3", "--show-settings"]
+        make_app(), ["train", "digits", "--preset", "paper", "--epochs", "3", "--show-settings"]
     )
     assert result.exit_code == 0
     assert "epochs: 3" in result.output
@@ -96,7 +100,7 @@ def test_settings_can_be_shown():
         (["train", "digitz"], "kmcl: unknown kind of dataset 'digitz'"),
         (["train"], "kmcl: settings: data must be given"),
         (["train", "table:/nowhere/labels.csv"], "/nowhere/labels.csv"),
-        (["train", "digits", "--method", "asll"], "kmcl: method must be one of kmcl, asl, bce; got 'asll'"),
+        (["train", "digits", "--method", "asll"], "kmcl: method must be one of kmcl, asl, bce"),
         (
             ["train", "digits", "--encoder", "tresnet_n"],
             "kmcl: timm knows no encoder 'tresnet_n'. Did you mean",
@@ -136,12 +140,12 @@ def test_predict_goes_on_past_an_unreadable_image(run: Path, photographs: Path):
 
 def test_predict_writes_csv_and_a_table(run: Path, photographs: Path):
     pattern = str(photographs / "[ab].*")
-    result = CliRunner().invoke(app, ["predict", str(run), pattern, "--csv"])
+    result = CliRunner().invoke(make_app(), ["predict", str(run), pattern, "--csv"])
     assert result.exit_code == 0
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
     assert len(rows) == 2 * 10
     assert {row["label"] for row in rows} >= {"zero", "nine"}
-    table = CliRunner().invoke(app, ["predict", str(run), pattern])
+    table = CliRunner().invoke(make_app(), ["predict", str(run), pattern])
     assert "a.png" in table.stdout
     assert table.exit_code == 0
 
@@ -149,7 +153,7 @@ def test_predict_writes_csv_and_a_table(run: Path, photographs: Path):
 def test_predict_writes_a_file_only_when_it_is_whole(run: Path, photographs: Path):
     output = photographs / "out.json"
     result = CliRunner().invoke(
-        app, ["predict", str(run), str(photographs / "a.png"), "--json", "--output", str(output)]
+        make_app(), ["predict", str(run), str(photographs / "a.png"), "--json", "--output", str(output)]
     )
     assert result.exit_code == 0
     assert len(output.read_text().splitlines()) == 1
@@ -157,12 +161,12 @@ def test_predict_writes_a_file_only_when_it_is_whole(run: Path, photographs: Pat
 
 
 def test_evaluate_shows_one_run_and_the_difference_of_two(run: Path):
-    alone = CliRunner().invoke(app, ["evaluate", str(run), "--json"])
+    alone = CliRunner().invoke(make_app(), ["evaluate", str(run), "--json"])
     assert alone.exit_code == 0
     metrics = json.loads((run / "metrics.json").read_text())
     shown = json.loads(alone.stdout)["runs"][0]
     assert shown["mean_average_precision"] == metrics["test"]["evaluation"]["mean_average_precision"]
     assert shown["at_threshold"]["CF1"] == metrics["test"]["evaluation_own_thresholds"]["at_threshold"]["CF1"]
-    both = CliRunner().invoke(app, ["evaluate", str(run), str(run), "--resamples", "100"])
+    both = CliRunner().invoke(make_app(), ["evaluate", str(run), str(run), "--resamples", "100"])
     assert both.exit_code == 0
     assert "difference in mAP, first minus second: +0.00" in both.stdout

@@ -154,7 +154,7 @@ def test_a_download_that_breaks_off_names_its_reason(monkeypatch: pytest.MonkeyP
     def broken(name: str, **options: object) -> nn.Module:
         raise ConnectionResetError(f"reset while loading {name}, pretrained={options['pretrained']}")
 
-    monkeypatch.setattr(weights_module, "_hub_is_reachable", lambda: True)
+    monkeypatch.setattr(weights_module, "hub_is_reachable", lambda: True)
     monkeypatch.setattr(timm, "create_model", broken)
     with pytest.raises(InputError, match="reset while loading resnet18, pretrained=True"):
         create_backbone("resnet18", "timm")

@@ -74,9 +74,11 @@ def test_the_folder_holds_the_whole_run(finished: Path):
     assert [row["epoch"] for row in rows] == [1, 2]
     for term in ("loss", "reconstruction", "classification", "contrastive"):
         assert rows[1][f"train/{term}"] > 0
-    weighted = (
-        rows[0]["train/reconstruction"] + rows[0]["train/classification"] + 0.3 * rows[0]["train/contrastive"]
-    )
+    weights = {
+        term: getattr(tiny_settings(), f"{term}_weight")
+        for term in ("reconstruction", "classification", "contrastive")
+    }
+    weighted = sum(weight * rows[0][f"train/{term}"] for term, weight in weights.items())
     assert rows[0]["train/loss"] == pytest.approx(weighted, rel=1e-4)
     assert list((finished / "logs").glob("events.*"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import typer
 
@@ -10,21 +11,49 @@ from kmcl import __version__
 from kmcl.cli.complexity import complexity
 from kmcl.cli.data import data_app
 from kmcl.cli.evaluate import evaluate
+from kmcl.cli.explain import explain
+from kmcl.cli.export import export
+from kmcl.cli.figure import figure_app
+from kmcl.cli.import_released import import_released
 from kmcl.cli.predict import predict
-from kmcl.cli.train import train
+from kmcl.cli.push import push
+from kmcl.cli.report import report
 from kmcl.errors import InputError
 
-app = typer.Typer(
-    help="Multi-label image classifiers that know which labels go together and how sure they are.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.command("train")(train)
-app.command()(evaluate)
-app.command()(predict)
-app.add_typer(data_app, name="data")
-app.command()(complexity)
+
+def make_app(arguments: Sequence[str] | None = None) -> typer.Typer:
+    """The program's commands; all of them whole unless `arguments` tell which one is wanted.
+
+    The flags of `train` come from the settings, and reading these takes longer than the rest of the program's
+    start. Where another command is wanted, or the list of commands, only its summary is there.
+    """
+    app = typer.Typer(
+        help="Multi-label image classifiers that know which labels go together and how sure they are.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_program)
+    if arguments is None or "train" in arguments:
+        from kmcl.cli.train import train
+
+        app.command("train", help=TRAIN_SUMMARY)(train)
+    else:
+        app.command("train", help=TRAIN_SUMMARY)(lambda: None)
+    app.command()(evaluate)
+    app.command()(predict)
+    app.command()(report)
+    app.command()(explain)
+    app.command()(export)
+    app.command()(push)
+    app.command("import-released")(import_released)
+    app.command()(complexity)
+    app.add_typer(data_app, name="data")
+    app.add_typer(figure_app, name="figure")
+    return app
+
+
+TRAIN_SUMMARY = "Train a model on DATA: settings from the preset, then --config, then flags."
 
 
 def _print_version(wanted: bool) -> None:
@@ -33,8 +62,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def program(
+def _program(
     version: bool = typer.Option(
         False, "--version", callback=_print_version, is_eager=True, help="Print the version."
     ),
@@ -45,7 +73,7 @@ def program(
 def main() -> None:
     """Run the program; a user's mistake ends it with one message and status 2."""
     try:
-        app()
+        make_app(sys.argv[1:])()
     except InputError as error:
         typer.echo(f"kmcl: {error}", err=True)
         sys.exit(2)

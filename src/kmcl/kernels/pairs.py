@@ -49,12 +49,13 @@ def pairwise_log_similarity(
         return result * anchors.exponent_scale
     similarity = log_bhattacharyya_isotropic if family.has_scale_factor else log_gaussian
     variance_labels = labels if family.variances_per_label or num_labels == 1 else torch.zeros_like(labels)
-    return anchors.exponent_scale * similarity(
+    return similarity(
         anchors.means[anchor_rows, labels].unsqueeze(1),
         anchors.variances[anchor_rows, variance_labels].unsqueeze(1),
-        candidates.means.index_select(1, labels).T,
-        candidates.variances.index_select(1, variance_labels).T,
-        anchors.feature_dim,
+        # Transposed first, so that the P x C result is laid out in rows.
+        candidates.means.T.contiguous().index_select(0, labels),
+        candidates.variances.T.contiguous().index_select(0, variance_labels),
+        anchors.feature_dim * anchors.exponent_scale,
     )
 
 

@@ -50,7 +50,7 @@ def log_bhattacharyya_diagonal(
 
     log ρ = -½ Σ_d log((σp² + σq²) / (2 σp σq)) - ¼ Σ_d (μp - μq)² / (σp² + σq²)
     """
-    return _log_bhattacharyya_per_dimension(means_p, variances_p, means_q, variances_q).sum(dim=-1)
+    return -0.25 * _gap_per_dimension(means_p, variances_p, means_q, variances_q).sum(dim=-1)
 
 
 def log_bhattacharyya_isotropic(
@@ -58,13 +58,13 @@ def log_bhattacharyya_isotropic(
     variances_p: Float[Tensor, "*#batch"],
     means_q: Float[Tensor, "*#batch"],
     variances_q: Float[Tensor, "*#batch"],
-    feature_dim: int,
+    feature_dim: float,
 ) -> Float[Tensor, "*batch"]:
     """Log Bhattacharyya coefficient of isotropic kernels with mean μ·1 and covariance σ²·I (Corollary 2 ii).
 
     log ρ = -D/2 log((σp² + σq²) / (2 σp σq)) - D/4 (μp - μq)² / (σp² + σq²),   D = feature_dim
     """
-    return feature_dim * _log_bhattacharyya_per_dimension(means_p, variances_p, means_q, variances_q)
+    return (-0.25 * feature_dim) * _gap_per_dimension(means_p, variances_p, means_q, variances_q)
 
 
 def log_mahalanobis(
@@ -98,23 +98,22 @@ def log_gaussian(
     variances_p: Float[Tensor, "*#batch"],
     means_q: Float[Tensor, "*#batch"],
     variances_q: Float[Tensor, "*#batch"],
-    feature_dim: int,
+    feature_dim: float,
 ) -> Float[Tensor, "*batch"]:
     """Log Gaussian kernel similarity of kernels with mean μ·1 and covariance σ²·I (Corollary 1 ii, Eq. 2b).
 
     log Sim_G = -‖μp·1 - μq·1‖² / (8 σ²) = -D/4 (μp - μq)² / (σp² + σq²),   σ² = (σp² + σq²) / 2
     """
-    return -0.25 * feature_dim * (means_p - means_q).square() / (variances_p + variances_q)
+    return (-0.25 * feature_dim) * ((means_p - means_q).square() / (variances_p + variances_q))
 
 
-def _log_bhattacharyya_per_dimension(
-    means_p: Tensor, variances_p: Tensor, means_q: Tensor, variances_q: Tensor
-) -> Tensor:
+def _gap_per_dimension(means_p: Tensor, variances_p: Tensor, means_q: Tensor, variances_q: Tensor) -> Tensor:
+    """-4 times the log coefficient of one dimension."""
     # ((a + b) / (2 √(ab)))² = 1 + (a - b)² / (4ab): log1p keeps full precision where the variances are close,
     # which D multiplies; two quotients instead of one keep (a - b)² and ab from overflowing.
     gap = variances_p - variances_q
-    log_scale = torch.log1p(0.25 * (gap / variances_p) * (gap / variances_q))
-    return -0.25 * (log_scale + (means_p - means_q).square() / (variances_p + variances_q))
+    log_scale = torch.log1p((gap / (4 * variances_p)) * (gap / variances_q))
+    return log_scale + (means_p - means_q).square() / (variances_p + variances_q)
 
 
 def _cholesky(covariances: Tensor, name: str) -> Tensor:

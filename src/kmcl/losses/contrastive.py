@@ -61,18 +61,17 @@ def contrastive_loss(
     if candidates is None:
         candidates = Candidates(mixture, targets, first_anchor=0)
     _check_candidates(mixture, targets, candidates)
-    anchor, other = read_targets(targets), read_targets(candidates.targets, "candidates.targets")
+    anchor = read_targets(targets)
+    other = (
+        anchor if candidates.targets is targets else read_targets(candidates.targets, "candidates.targets")
+    )
     not_self_AC = _not_self(len(targets), len(candidates.targets), candidates.first_anchor, targets.device)
-    weights_AC = _positive_weights(anchor, other, not_self_AC, mixture.at_least_float32().logits.dtype)
+    mixture, others = mixture.at_least_float32(), candidates.mixture.at_least_float32()
+    weights_AC = _positive_weights(anchor, other, not_self_AC, mixture.means.dtype)
 
     has_partner_L = other.positive.sum(dim=0) > 1  # the anchor itself is one of the carriers
     labels_P, anchors_P = (anchor.positive & has_partner_L).T.nonzero().unbind(1)
-    similarity_PC = (
-        pairwise_log_similarity(
-            mixture.at_least_float32(), candidates.mixture.at_least_float32(), anchors_P, labels_P
-        ).exp()
-        / temperature
-    )
+    similarity_PC = pairwise_log_similarity(mixture, others, anchors_P, labels_P).exp() / temperature
     in_denominator_PC = not_self_AC[anchors_P] & other.known.T[labels_P]
     log_denominator_P = torch.logsumexp(similarity_PC.masked_fill(~in_denominator_PC, -torch.inf), dim=1)
     weights_PC = weights_AC[anchors_P] * other.positive.T[labels_P]

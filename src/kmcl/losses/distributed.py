@@ -7,10 +7,10 @@ DistributedDataParallel's averaged gradients follow, is exactly the loss of the 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, distributed
-from torch.distributed.nn import functional as distributed_functional
 
 from kmcl.data.targets import read_targets
 from kmcl.kernels import KernelMixture
@@ -23,21 +23,23 @@ def is_distributed() -> bool:
 
 
 def gather_candidates(mixture: KernelMixture, targets: Tensor) -> Candidates:
-    """The kernels and targets of every process, in rank order, with gradients back to where they came from.
-
-    Every process must call it, with the same number of images.
-    """
-    gathered_targets = [torch.empty_like(targets) for _ in range(distributed.get_world_size())]
-    distributed.all_gather(gathered_targets, targets.contiguous())
+    """The kernels and targets of every process, in rank order, with gradients back to their own."""
     gathered = replace(
         mixture,
-        logits=_gather_rows(mixture.logits.detach()),  # the contrastive loss does not read them
-        means=_gather_rows(mixture.means),
-        variances=_gather_rows(mixture.variances),
+        logits=gather_rows(mixture.logits.detach()),  # the contrastive loss does not read them
+        means=gather_rows(mixture.means),
+        variances=gather_rows(mixture.variances),
     )
-    return Candidates(
-        gathered, torch.cat(gathered_targets), first_anchor=distributed.get_rank() * len(targets)
-    )
+    return Candidates(gathered, gather_rows(targets), first_anchor=distributed.get_rank() * len(targets))
+
+
+def gather_rows(rows: Tensor) -> Tensor:
+    """The rows of every process, in rank order; gradients of all processes come back to a row's own.
+
+    Every process must call it, with the same number of rows.
+    """
+    gathered: Tensor = _GatherRows.apply(rows)  # type: ignore[no-untyped-call]
+    return gathered
 
 
 def images_per_process(targets: Tensor) -> float | None:
@@ -52,5 +54,18 @@ def images_per_process(targets: Tensor) -> float | None:
     return float(total) / distributed.get_world_size()
 
 
-def _gather_rows(rows: Tensor) -> Tensor:
-    return torch.cat(distributed_functional.all_gather(rows.contiguous()))  # type: ignore[no-untyped-call]
+class _GatherRows(torch.autograd.Function):
+    """Not torch.distributed.nn's: its backward pass misreads gradients that are not contiguous."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        rows = rows.contiguous()
+        parts = [torch.empty_like(rows) for _ in range(distributed.get_world_size())]
+        distributed.all_gather(parts, rows)
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        total = gradients[0].clone(memory_format=torch.contiguous_format)
+        distributed.all_reduce(total)
+        return total.chunk(distributed.get_world_size())[distributed.get_rank()]

@@ -34,7 +34,7 @@ def half_resolution(tokens: Float[Tensor, "B T W"]) -> Float[Tensor, "B U W"]:
     side = math.isqrt(tokens.shape[1])
     if side**2 != tokens.shape[1]:
         return tokens.mean(dim=1, keepdim=True)
-    grid = tokens.transpose(1, 2).reshape(len(tokens), -1, side, side)
+    grid = tokens.transpose(1, 2).reshape(tokens.shape[0], -1, side, side)
     return functional.avg_pool2d(grid, 2, ceil_mode=True).flatten(2).transpose(1, 2)
 
 

@@ -55,6 +55,6 @@ class GroupDecoderHead(nn.Module):
 
     def forward(self, encoded: EncoderFeatures) -> HeadOutput:
         queries: Tensor = self.queries  # type: ignore[assignment]
-        started = self.query_norm(queries).expand(len(encoded.spatial), -1, -1)
+        started = self.query_norm(queries).expand(encoded.spatial.shape[0], -1, -1)
         decoded = self.layer(started, self.tokens(encoded.spatial))
         return HeadOutput(group_logits(decoded, self.group_weights, self.biases), encoded.pooled, None)

@@ -13,13 +13,12 @@ import math
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.nn import functional as distributed_functional
 from torch.nn import functional
 
 from kmcl.data.targets import read_targets
 from kmcl.kernels.precision import at_least_float32, without_autocast
 from kmcl.losses.arguments import check_between, check_finite
-from kmcl.losses.distributed import is_distributed
+from kmcl.losses.distributed import gather_rows, is_distributed
 from kmcl.methods.interface import LossTerms, MethodOptions
 from kmcl.methods.linear import LinearHead, asl_loss
 from kmcl.models.classifier import HeadOutput
@@ -98,11 +97,7 @@ def mulsupcon_loss(output: HeadOutput, targets: Tensor, options: MethodOptions) 
     if is_distributed():
         num_processes, first = distributed.get_world_size(), distributed.get_rank() * len(targets)
         anchors = slice(first, first + len(targets))
-        gathered = distributed_functional.all_gather(embeddings.contiguous())  # type: ignore[no-untyped-call]
-        embeddings = torch.cat(gathered)
-        parts = [torch.empty_like(targets) for _ in range(num_processes)]
-        distributed.all_gather(parts, targets.contiguous())
-        all_targets = torch.cat(parts)
+        embeddings, all_targets = gather_rows(embeddings), gather_rows(targets)
     contrastive = num_processes * label_contrastive_loss(
         embeddings, all_targets, temperature=settings.temperature, anchors=anchors
     )

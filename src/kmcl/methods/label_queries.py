@@ -48,7 +48,7 @@ class LabelQueriesHead(nn.Module):
     def forward(self, encoded: EncoderFeatures) -> HeadOutput:
         tokens = self.tokens(encoded.spatial)
         positions = grid_positions(tokens.shape[1], tokens.shape[2], tokens)
-        label_features = self.queries.repeat(len(tokens), 1, 1)
+        label_features = self.queries.repeat(tokens.shape[0], 1, 1)
         for layer in self.layers:
             label_features = layer(label_features, tokens, positions)
         return HeadOutput(label_logits(label_features, self.weights, self.biases), encoded.pooled, None)

@@ -50,7 +50,7 @@ def create_backbone(encoder_name: str, weights: str, **options: Any) -> nn.Modul
     config = timm.models.get_pretrained_cfg(encoder_name)
     if config is None or not config.has_weights:
         raise InputError(f"timm has no weights for encoder '{encoder_name}'; use --weights none or a file.")
-    if config.hf_hub_id and not _is_cached(config.hf_hub_id) and not _hub_is_reachable():
+    if config.hf_hub_id and not _is_cached(config.hf_hub_id) and not hub_is_reachable():
         raise _unreachable(encoder_name)
     try:
         downloaded: nn.Module = timm.create_model(encoder_name, pretrained=True, **options)
@@ -200,7 +200,7 @@ def _is_cached(hub_id: str) -> bool:
     return any(isinstance(try_to_load_from_cache(hub_id, file), str) for file in files)
 
 
-def _hub_is_reachable() -> bool:
+def hub_is_reachable() -> bool:
     """One request, since the hub's own client spends most of a minute on retries before it gives up."""
     from huggingface_hub import constants
 

