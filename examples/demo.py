@@ -1,4 +1,4 @@
-"""The main job on the embedded data: train KMCL and ASL on scenes of handwritten digits, and compare them.
+"""The main job on the embedded data: train KMCL and ASL on scenes of handwritten digits and compare them.
 
     python examples/demo.py [--epochs N]
 
@@ -18,6 +18,7 @@ from rich.console import Console
 from kmcl.cli.tables import print_metrics
 from kmcl.evaluation.bootstrap import compare_map
 from kmcl.evaluation.predictions import Predictions
+from kmcl.reports import write_report
 from kmcl.training.settings import resolve_settings
 from kmcl.training.train import train
 
@@ -53,7 +54,8 @@ def main() -> None:
         f"KMCL minus ASL: {100 * difference.estimate:+.2f} mAP, 95 % interval {100 * difference.low:+.2f} to "
         f"{100 * difference.high:+.2f} over test images (one seed: chance of training is not in it)"
     )
-    console.print(f"\nBoth runs are in {folder}. Look closer: kmcl evaluate {folder}/kmcl", soft_wrap=True)
+    page = write_report([folder / "kmcl", folder / "asl"], folder / "report")
+    console.print(f"\nLook at {page}, or closer: kmcl evaluate {folder}/kmcl {folder}/asl", soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,20 @@ from typer.testing import CliRunner
 from kmcl.cli.app import main, make_app
 from kmcl.training.settings import TrainingSettings, resolve_settings
 
-COMMANDS = ["train", "evaluate", "predict", "complexity", "data describe", "data check"]
+COMMANDS = [
+    "train",
+    "evaluate",
+    "predict",
+    "report",
+    "explain",
+    "export",
+    "push",
+    "import-released",
+    "complexity",
+    "data describe",
+    "data check",
+    "figure similarity",
+]
 
 
 def kmcl(*arguments: str) -> subprocess.CompletedProcess[str]:
