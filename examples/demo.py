@@ -52,7 +52,8 @@ def main() -> None:
     difference = compare_map(kmcl, asl, np.random.default_rng(0)).difference
     console.print(
         f"KMCL minus ASL: {100 * difference.estimate:+.2f} mAP, 95 % interval {100 * difference.low:+.2f} to "
-        f"{100 * difference.high:+.2f} over test images (one seed: chance of training is not in it)"
+        f"{100 * difference.high:+.2f} over test images. "
+        "One seed: another moves either method by several points."
     )
     page = write_report([folder / "kmcl", folder / "asl"], folder / "report")
     console.print(f"\nLook at {page}, or closer: kmcl evaluate {folder}/kmcl {folder}/asl", soft_wrap=True)

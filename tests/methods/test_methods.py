@@ -190,3 +190,21 @@ def test_focal_and_bce_equal_their_formulas():
     options = MethodOptions(focal_focus=3)
     torch.testing.assert_close(find_method("focal").loss(output, targets, options).total, focal)
     torch.testing.assert_close(find_method("bce").loss(output, targets, options).total, bce)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_exports_with_a_free_batch_size(name):
+    classifier = make_classifier(name)[0].eval()
+
+    class Scores(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.classifier = classifier
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return self.classifier(images).probabilities
+
+    images = torch.rand(3, 3, 32, 32)
+    free = {"images": {0: torch.export.Dim("batch", min=1, max=64)}}
+    exported = torch.export.export(Scores(), (images[:2],), dynamic_shapes=free).module()
+    torch.testing.assert_close(exported(images), classifier(images).probabilities)
