@@ -24,7 +24,7 @@ def write_onnx(
         import onnx
         import onnxscript  # noqa: F401
     except ImportError as error:
-        raise InputError("export to ONNX needs onnx and onnxscript: pip install 'kmcl[onnx]'") from error
+        raise InputError("export to ONNX needs onnx and onnxscript: pip install 'kmcl[export]'") from error
     with _quiet():
         program = torch.onnx.export(
             traced,
