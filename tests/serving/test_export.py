@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from sklearn.metrics import average_precision_score
 
 import kmcl.serving.export
@@ -26,7 +23,7 @@ from kmcl.serving.export import export_model
 from kmcl.serving.export_metadata import ExportMetadata
 from kmcl.training.settings import resolve_settings
 
-onnx = pytest.importorskip("onnx", reason="the extra onnx is not installed")
+onnx = pytest.importorskip("onnx", reason="the extra export is not installed")
 pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
 LABELS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -110,30 +107,6 @@ def test_metadata_hold_what_a_stranger_needs(predictor: Predictor, model_file: P
     assert (values["image_size"], values["mean"], values["std"]) == (32, [0.1, 0.2, 0.3], [0.5, 0.6, 0.7])
     assert "uint8" in values["preprocessing"]
     assert ExportMetadata.from_json(properties["kmcl"], "x") == OnnxPredictor(model_file).metadata
-
-
-def test_prediction_needs_no_torch(model_file: Path, predictor: Predictor, scenes, tmp_path: Path):
-    """`kmcl predict model.onnx` in a process where torch, timm and the like cannot be imported."""
-    Image.fromarray(scenes[0]).save(tmp_path / "scene.png")
-    code = (
-        "import sys\n"
-        "for name in ('torch', 'torchvision', 'timm', 'pytorch_lightning', 'onnx', 'sklearn'):\n"
-        "    sys.modules[name] = None\n"
-        "from kmcl.cli.app import main\n"
-        "sys.argv = ['kmcl', 'predict', *sys.argv[1:]]\n"
-        "main()\n"
-    )
-    arguments = [str(model_file), str(tmp_path / "scene.png"), "--json"]
-    result = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr
-    labels = json.loads(result.stdout)["labels"]
-    expected = predictor.predict(scenes[0])[0].labels
-    assert [label["probability"] for label in labels] == pytest.approx(
-        [label.probability for label in expected], abs=1e-5
-    )
-    assert [label["present"] for label in labels] == [label.present for label in expected]
 
 
 def test_int8_is_smaller_near_and_says_so(predictor, model_file: Path, scenes, tmp_path: Path, monkeypatch):

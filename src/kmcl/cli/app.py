@@ -15,6 +15,7 @@ from kmcl.cli.explain import explain
 from kmcl.cli.export import export
 from kmcl.cli.figure import figure_app
 from kmcl.cli.import_released import import_released
+from kmcl.cli.missing_packages import explain_missing_package
 from kmcl.cli.predict import predict
 from kmcl.cli.push import push
 from kmcl.cli.report import report
@@ -71,11 +72,17 @@ def _program(
 
 
 def main() -> None:
-    """Run the program; a user's mistake ends it with one message and status 2."""
+    """Run the program; a user's mistake, or a package that is not installed, is one message and status 2."""
     try:
         make_app(sys.argv[1:])()
     except InputError as error:
         typer.echo(f"kmcl: {error}", err=True)
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        message = explain_missing_package(error)
+        if message is None:
+            raise
+        typer.echo(f"kmcl: {message}", err=True)
         sys.exit(2)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output went away (`| head`); nothing is wrong
