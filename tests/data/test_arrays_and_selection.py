@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from kmcl.data.arrays import ArrayImages, MappedImages
 from kmcl.data.dataset import Split
-from kmcl.data.selection import select, take_subset
+from kmcl.data.selection import select, take_fraction, take_subset
 from kmcl.errors import InputError
 
 
@@ -65,3 +66,25 @@ def test_subsets_of_one_seed_are_nested_and_of_another_differ() -> None:
     assert (np.diff(ordered) > 0).all()
     with pytest.raises(InputError, match="subset=101 is more than the 100"):
         take_subset(split, 101, 0)
+
+
+def test_fractions_of_one_seed_are_nested_and_have_their_share() -> None:
+    split = replace(numbered_split(100), groups=None)
+    rows = {part: set(take_fraction(split, part, 3).targets[:, 0].tolist()) for part in (0.001, 0.1, 0.5, 1)}
+    assert rows[0.001] < rows[0.1] < rows[0.5] < rows[1]
+    assert [len(found) for found in rows.values()] == [1, 10, 50, 100]
+    assert rows[0.5] != set(take_fraction(split, 0.5, 4).targets[:, 0].tolist())
+    assert (np.diff(take_fraction(split, 0.5, 3).targets[:, 0]) > 0).all()
+    with pytest.raises(InputError, match="fraction must be above 0 and at most 1, got 0"):
+        take_fraction(split, 0, 0)
+
+
+def test_fractions_keep_groups_whole() -> None:
+    groups = np.array([f"patient {row % 13}" for row in range(100)])
+    split = replace(numbered_split(100), groups=groups)
+    smaller, larger = take_fraction(split, 0.3, 0), take_fraction(split, 0.6, 0)
+    for part, most in ((smaller, 30), (larger, 60)):
+        assert most - 8 < len(part) <= most
+        outside = set(range(100)) - set(part.targets[:, 0].tolist())
+        assert set(part.groups.tolist()).isdisjoint(groups[sorted(outside)])
+    assert set(smaller.groups.tolist()) < set(larger.groups.tolist())

@@ -53,3 +53,24 @@ def take_subset(split: Split, size: int, seed: int) -> Split:
         raise InputError(f"subset={size} is more than the {len(split)} training images there are")
     order = np.random.default_rng(seed).permutation(len(split))
     return select(split, np.sort(order[:size]))
+
+
+def take_fraction(split: Split, fraction: float, seed: int) -> Split:
+    """A random part of the rows, in the split's order; images of one group stay together.
+
+    For one seed the parts are nested: every part is contained in each larger one. Without groups it has
+    `fraction` of the rows, rounded; with groups as many of them, in random order, as fit into that, and at
+    least one.
+    """
+    if not 0 < fraction <= 1:
+        raise InputError(f"fraction must be above 0 and at most 1, got {fraction}")
+    group_of_row = np.arange(len(split))
+    if split.groups is not None:
+        group_of_row = np.unique(split.groups, return_inverse=True)[1].reshape(-1)
+    sizes = np.bincount(group_of_row)
+    order = np.random.default_rng(seed).permutation(len(sizes))
+    wanted = max(1, round(fraction * len(split)))
+    num_groups = max(1, int(np.searchsorted(np.cumsum(sizes[order]), wanted, side="right")))
+    is_chosen = np.zeros(len(sizes), dtype=bool)
+    is_chosen[order[:num_groups]] = True
+    return select(split, np.flatnonzero(is_chosen[group_of_row]))

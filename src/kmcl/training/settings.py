@@ -27,6 +27,9 @@ class TrainingSettings(BaseModel):
     data_options: dict[str, str | int | float | bool] = Field(
         default_factory=dict, description="options of the dataset's reader, name=value"
     )
+    train_fraction: float = Field(
+        1.0, gt=0, le=1, description="part of the training images; a smaller part lies within a larger one"
+    )
     image_size: int | None = Field(
         None, ge=8, description="side of the square images; the encoder's own if not given"
     )
@@ -58,6 +61,22 @@ class TrainingSettings(BaseModel):
     )
     head_init: Literal["paper", "small"] = Field("small", description="initial values of the kernel mixture")
     normalise_dimension: bool = Field(True, description="kernels with means over dimensions instead of sums")
+
+    # Rival methods
+    focal_focus: float = Field(2.0, ge=0, description="gamma of focal")
+    attention_heads: int = Field(4, ge=1, description="temperatures of csra")
+    residual_weight: float = Field(0.1, ge=0, description="lambda of csra")
+    decoder_width: int = Field(768, ge=8, multiple_of=8, description="tokens of mldecoder, q2l and tdrg")
+    decoder_groups: int = Field(100, ge=1, description="most queries of mldecoder")
+    decoder_layers: int = Field(2, ge=1, description="of q2l and tdrg")
+    graph_width: int = Field(1024, ge=1, description="label nodes of mlgcn, addgcn and tdrg")
+    graph_threshold: float = Field(0.4, ge=0, le=1, description="tau of mlgcn's label graph")
+    graph_neighbour_weight: float = Field(0.2, ge=0, le=1, description="p of mlgcn's label graph")
+    label_embedding_dim: int = Field(300, ge=1, description="mlgcn's learned label embeddings")
+    word_vectors: Path | None = Field(
+        None, description="text file of word vectors for mlgcn's labels, as GloVe's; learned if not given"
+    )
+    embedding_dim: int = Field(128, ge=1, description="embeddings of mulsupcon")
 
     # Objective
     reconstruction_weight: float = Field(0.1, ge=0, description="of Eq. 5")
@@ -97,6 +116,7 @@ class TrainingSettings(BaseModel):
         "f1", description="what the thresholds per label aim at, chosen on val"
     )
     threshold_target: float | None = Field(None, gt=0, le=1, description="the precision or recall wanted")
+    measure_test: bool = Field(True, description="measure test at the end; not while choosing settings")
 
     # Machines
     devices: int | None = Field(
@@ -110,12 +130,13 @@ class TrainingSettings(BaseModel):
 
     @classmethod
     def from_yaml(cls, path: Path) -> TrainingSettings:
-        return _validate(read_settings_file(path), str(path))
+        return validate_settings(read_settings_file(path), str(path))
 
 
 SECTIONS = {
     "data": "Data",
     "method": "Model",
+    "focal_focus": "Rival methods",
     "reconstruction_weight": "Objective",
     "epochs": "Optimisation",
     "threshold": "Evaluation",
@@ -174,7 +195,7 @@ def resolve_settings(
     from_flags = {name: value for name, value in (flags or {}).items() if value is not None}
     named = {"data": data} if data else {}
     values = PRESETS[preset] | from_file | named | from_flags
-    return _validate(values, str(file) if file else "settings")
+    return validate_settings(values, str(file) if file else "settings")
 
 
 def read_settings_file(path: Path) -> dict[str, Any]:
@@ -203,7 +224,8 @@ def read_settings_file(path: Path) -> dict[str, Any]:
     return values
 
 
-def _validate(values: Mapping[str, Any], source: str) -> TrainingSettings:
+def validate_settings(values: Mapping[str, Any], source: str) -> TrainingSettings:
+    """Settings from values; `source` says in messages where they came from."""
     try:
         return TrainingSettings(**values)
     except ValidationError as error:

@@ -15,13 +15,15 @@ import torch
 from rich.console import Console
 
 from kmcl.data import Dataset, Split, open_dataset
+from kmcl.data.companions import find_companions
 from kmcl.data.loading import BatchLoader, LoaderSettings, make_eval_loader, make_train_loader
+from kmcl.data.selection import take_fraction
 from kmcl.errors import InputError
 from kmcl.evaluation.inference import predict_split
+from kmcl.evaluation.probability_bands import fit_bands
 from kmcl.evaluation.summary import summarise_run
-from kmcl.losses import ObjectiveSettings
-from kmcl.methods import MethodOptions, find_method
-from kmcl.methods.label_statistics import tell_label_statistics
+from kmcl.methods import find_method
+from kmcl.methods.label_statistics import read_word_vectors, tell_label_statistics
 from kmcl.methods.model_folder import (
     ModelDescription,
     build_classifier,
@@ -33,6 +35,7 @@ from kmcl.models.weights import default_weights
 from kmcl.training.checkpoints import AtomicCheckpointIO, LastCheckpoint, check_checkpoint
 from kmcl.training.history import EpochHistory
 from kmcl.training.lightning import Callback, EarlyStopping, TensorBoardLogger, Trainer
+from kmcl.training.method_options import method_options
 from kmcl.training.progress import TrainingProgress
 from kmcl.training.run_folder import RunFolder, write_json
 from kmcl.training.settings import TrainingSettings
@@ -84,10 +87,13 @@ class _Training:
         self.method = find_method(settings.method)
         self.dataset = _open(settings)
         torch.manual_seed(settings.seed)
-        self.description = _describe(settings, self.dataset)
+        vectors = (
+            read_word_vectors(settings.word_vectors, self.dataset.labels) if settings.word_vectors else None
+        )
+        self.description = _describe(settings, self.dataset, vectors)
         weights = settings.weights or default_weights(settings.encoder)
         self.classifier = build_classifier(self.description, weights)
-        tell_label_statistics(self.classifier.head, self.dataset.splits["train"].targets)
+        tell_label_statistics(self.classifier.head, self.dataset.splits["train"].targets, vectors)
         self.image_size = self.classifier.encoder.input_size
         encoder = self.classifier.encoder
         self.description = replace(
@@ -174,7 +180,7 @@ class _Training:
         )
         classifier.to(device)
         predictions = {}
-        for name in ("val", "test"):
+        for name in ("val", "test") if self.settings.measure_test else ("val",):
             split = self.dataset.splits.get(name)
             if split is None:
                 continue
@@ -201,6 +207,10 @@ class _Training:
                 thresholds=_numbers(summary.thresholds and summary.thresholds.values),
                 temperatures=_numbers(calibrator and calibrator.temperatures),
                 biases=_numbers(calibrator and calibrator.biases),
+                bands=None
+                if calibrator is None
+                else fit_bands(predictions["val"], calibrator.temperatures, calibrator.biases).to_rows(),
+                companions=find_companions(self.dataset.splits["train"].targets),
             ),
         )
         metrics = {"best": None if best is None else asdict(best), **summary.to_json()}
@@ -260,28 +270,24 @@ def _open(settings: TrainingSettings) -> Dataset:
     dataset = open_dataset(settings.data, **settings.data_options)
     if "train" not in dataset.splits or len(dataset.splits["train"]) == 0:
         raise InputError(f"{dataset.name}: has no images to train on (no train split)")
+    if settings.train_fraction < 1:
+        part = take_fraction(dataset.splits["train"], settings.train_fraction, settings.seed)
+        dataset = replace(dataset, splits=dataset.splits | {"train": part})
     if not (dataset.splits["train"].targets == 1).any():
         raise InputError(f"{dataset.name}: no image of the train split carries any label")
     return dataset
 
 
-def _describe(settings: TrainingSettings, dataset: Dataset) -> ModelDescription:
-    objective = ObjectiveSettings(
-        **{name: getattr(settings, name) for name in ObjectiveSettings.__dataclass_fields__}
-    )
-    options = MethodOptions(
-        kernel=settings.kernel,
-        head_init=settings.head_init,
-        normalise_dimension=settings.normalise_dimension,
-        objective=objective,
-    )
+def _describe(
+    settings: TrainingSettings, dataset: Dataset, word_vectors: torch.Tensor | None
+) -> ModelDescription:
     return ModelDescription(
         labels=dataset.labels,
         method=settings.method,
         encoder=settings.encoder,
         image_size=settings.image_size,
         in_channels=1 if settings.grey else 3,
-        options=options,
+        options=method_options(settings, word_vectors),
     )
 
 
