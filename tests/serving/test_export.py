@@ -26,6 +26,7 @@ from kmcl.training.settings import resolve_settings
 onnx = pytest.importorskip("onnx", reason="the extra export is not installed")
 pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
+UNCALIBRATED = {"temperatures": None, "biases": None}
 LABELS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -212,7 +213,11 @@ def test_foreign_and_broken_files_are_refused(model_file: Path, tmp_path: Path):
     for change, message in (
         ({"format": "other"}, "not of the format kmcl-export-1"),
         ({"labels": ["a"]}, "10 thresholds for 1 labels"),
-        ({"labels": ["a"], "thresholds": [0.5]}, r"must give \('score', .* of 1 labels"),
+        ({"temperatures": [1]}, "1 values of the calibration for 10 labels"),
+        ({"temperatures": [0] * 10}, "temperatures must be above 0; got 0"),
+        ({"companions": [[[10, 0.5]]] + [[]] * 9}, "an index of a label"),
+        ({"bands": [[1] * 8]}, "bands must be one row for each of 10 labels"),
+        (UNCALIBRATED | {"labels": ["a"], "thresholds": [0.5]}, r"must give \('score', .* of 1 labels"),
         ({"image_size": 10**9}, "image_size must be between 1 and 8192"),
         ({"image_size": 64}, "must take uint8 images of 3 x 64 x 64"),
         ({"thresholds": [float("nan")] * 10}, "must be numbers; got nan"),

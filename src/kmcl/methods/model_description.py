@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from kmcl.data.companions import Companions
+from kmcl.data.label_facts import Bands, check_label_facts
 from kmcl.errors import InputError
 from kmcl.methods.interface import MethodOptions
 
@@ -20,6 +22,8 @@ class ModelDescription:
     mean, std:    of pixels between 0 and 1, per input channel, to normalise with; None for the encoder's own
     thresholds:   a label is predicted where its probability reaches its threshold, chosen on val
     temperatures, biases: logit / temperature + bias is a label's calibrated logit, fitted on val
+    bands:        how well val knows each label's calibrated probability, see `ProbabilityBands.to_rows`
+    companions:   labels that usually come along with each label in training, see `find_companions`
     """
 
     labels: tuple[str, ...]
@@ -33,6 +37,8 @@ class ModelDescription:
     biases: tuple[float, ...] | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+    bands: Bands | None = None
+    companions: Companions | None = None
 
 
 def check_description(description: ModelDescription) -> None:
@@ -55,6 +61,7 @@ def check_description(description: ModelDescription) -> None:
         _check_numbers(name, getattr(description, name), len(labels), positive=name == "temperatures")
     for name in ("mean", "std"):
         _check_numbers(name, getattr(description, name), description.in_channels, positive=name == "std")
+    check_label_facts(description.bands, description.companions, len(labels))
 
 
 def _check_numbers(name: str, values: tuple[float, ...] | None, count: int, *, positive: bool) -> None:

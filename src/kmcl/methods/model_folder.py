@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as serialise
 from torch import Tensor
 
+from kmcl.data.label_facts import read_label_facts
 from kmcl.errors import InputError
 from kmcl.losses import ObjectiveSettings
 from kmcl.methods.interface import MethodOptions
@@ -149,6 +150,7 @@ def read_description(folder: Path) -> ModelDescription:
         values["options"] = MethodOptions(**options, objective=objective)
         for name in ("labels", "thresholds", "temperatures", "biases", "mean", "std"):
             values[name] = None if values.get(name) is None else tuple(values[name])
+        values["bands"], values["companions"] = read_label_facts(values)
         description = ModelDescription(**values)
         check_description(description)
     except (KeyError, TypeError, ValueError) as error:

@@ -116,6 +116,10 @@ def _metadata(predictor: Predictor) -> ExportMetadata:
         std=encoder.std,
         method=description.method,
         encoder=description.encoder,
+        temperatures=description.temperatures,
+        biases=description.biases,
+        bands=description.bands,
+        companions=description.companions,
     )
 
 

@@ -9,6 +9,8 @@ import json
 import math
 from dataclasses import asdict, dataclass
 
+from kmcl.data.companions import Companions
+from kmcl.data.label_facts import Bands, check_label_facts, read_label_facts
 from kmcl.errors import InputError
 
 FORMAT = "kmcl-export-1"
@@ -32,6 +34,8 @@ class ExportMetadata:
 
     mean, std: constants of the normalisation, which the graph contains
     precision: "float32", or "int8" for dynamically quantised weights
+    temperatures, biases: of the calibration, which the graph contains
+    bands, companions: of the labels, as in `ModelDescription`; None where the model has none
     """
 
     labels: tuple[str, ...]
@@ -42,6 +46,10 @@ class ExportMetadata:
     method: str
     encoder: str
     precision: str = "float32"
+    temperatures: tuple[float, ...] | None = None
+    biases: tuple[float, ...] | None = None
+    bands: Bands | None = None
+    companions: Companions | None = None
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, "preprocessing": PREPROCESSING, **asdict(self)})
@@ -56,6 +64,9 @@ class ExportMetadata:
             values.pop("preprocessing", None)
             for name in ("labels", "thresholds", "mean", "std"):
                 values[name] = tuple(values[name])
+            for name in ("temperatures", "biases"):
+                values[name] = None if values.get(name) is None else tuple(values[name])
+            values["bands"], values["companions"] = read_label_facts(values)
             metadata = cls(**values)
             metadata._check()
         except InputError as error:
@@ -69,9 +80,16 @@ class ExportMetadata:
             raise InputError("labels must be at least one name")
         if len(self.thresholds) != len(self.labels):
             raise InputError(f"{len(self.thresholds)} thresholds for {len(self.labels)} labels")
-        for value in (*self.thresholds, *self.mean, *self.std):
+        for values in (self.temperatures, self.biases):
+            if values is not None and len(values) != len(self.labels):
+                raise InputError(f"{len(values)} values of the calibration for {len(self.labels)} labels")
+        numbers = (*self.thresholds, *self.mean, *self.std, *(self.temperatures or ()), *(self.biases or ()))
+        for value in numbers:
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise InputError(f"thresholds, mean and std must be numbers; got {value!r}")
+                raise InputError(f"thresholds, mean, std and calibration must be numbers; got {value!r}")
+        if self.temperatures is not None and min(self.temperatures) <= 0:
+            raise InputError(f"temperatures must be above 0; got {min(self.temperatures)}")
+        check_label_facts(self.bands, self.companions, len(self.labels))
         size = self.image_size
         if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= LARGEST_IMAGE_SIZE:
             raise InputError(f"image_size must be between 1 and {LARGEST_IMAGE_SIZE}; got {size!r}")

@@ -1,0 +1,109 @@
+"""A band around each calibrated probability: how far it may be off, for all that val can tell.
+
+The calibrated logit is a line in the logit, z = x·θ with x = (logit, 1, s) and θ = (1/T, c, 0). s is log σ of
+the label's kernel, standardised within the label over val (0 without kernels). By Laplace's approximation θ
+is normal around its fit with the covariance
+
+    Σ = ( Σ_n p_n (1 - p_n) x_n x_nᵀ + P )⁻¹        over the val images n whose label is known
+
+so z has the standard deviation √(xᵀ Σ x), and the band is sigmoid(z ± 1.645 √(xᵀ Σ x)): with 90 % probability
+the share of images like this one (same logit, same sigma) that have the label lies in it. It is wide for a
+label that val hardly shows, and for an image whose sigma is unlike those of val, to the extent that val
+cannot exclude that sigma matters. P is a weak prior for labels that val does not show at all: standard
+deviations of 1 for the bias, 1/2 for the slope and for sigma's weight.
+
+The band says how well the probability is known, not how often the decision is right: a coin thrown often has
+a probability of 0.5 with a narrow band.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from kmcl.data.label_facts import NUMBERS_PER_BAND, Bands
+from kmcl.errors import InputError
+from kmcl.evaluation.predictions import Predictions
+from kmcl.evaluation.ranking import Values
+from kmcl.evaluation.temperature import logit
+
+STANDARD_DEVIATIONS = 1.6449
+"""To either side: 90 % of a normal distribution."""
+
+_PRIOR_PRECISION = np.diag([4.0, 1.0, 4.0])
+_LEAST_SIGMA_DEVIATION = 0.01
+_FARTHEST_SIGMA = 10.0
+
+
+class Interval(NamedTuple):
+    """Lower and upper ends, in the shape of the probabilities they belong to."""
+
+    low: Values
+    high: Values
+
+
+class ProbabilityBands(NamedTuple):
+    """What val says of how well each of L labels is calibrated.
+
+    covariances:  L x 3 x 3, Σ
+    sigma_means, sigma_deviations: L, of log σ over val; 0 and 1 without kernels
+    """
+
+    covariances: Values
+    sigma_means: Values
+    sigma_deviations: Values
+
+    def interval(self, scores: Values, probabilities: Values, sigma: Values | None) -> Interval:
+        """The band of B x L calibrated probabilities, from the scores and sigmas they come from."""
+        centre = logit(probabilities)
+        evidence = self._evidence(scores, sigma)
+        variances = np.einsum("bli,lij,blj->bl", evidence, self.covariances, evidence)
+        half_width = STANDARD_DEVIATIONS * np.sqrt(np.maximum(variances, 0))
+        return Interval(_sigmoid(centre - half_width), _sigmoid(centre + half_width))
+
+    def _evidence(self, scores: Values, sigma: Values | None) -> Values:
+        """B x L x 3: logit, 1, standardised log σ."""
+        logits = logit(scores)
+        standardised = np.zeros_like(logits)
+        if sigma is not None:
+            standardised = (np.log(sigma.astype(np.float64)) - self.sigma_means) / self.sigma_deviations
+        standardised = np.clip(standardised, -_FARTHEST_SIGMA, _FARTHEST_SIGMA)
+        return np.stack([logits, np.ones_like(logits), standardised], axis=-1)
+
+    def to_rows(self) -> Bands:
+        """Eight numbers per label: the lower triangle of Σ, mean and deviation of log σ."""
+        lower = self.covariances[:, *np.tril_indices(3)]
+        rows = np.column_stack([lower, self.sigma_means, self.sigma_deviations])
+        return tuple(tuple(float(f"{value:.6g}") for value in row) for row in rows)
+
+    @classmethod
+    def from_rows(cls, rows: Bands) -> Self:
+        values = np.array(rows, dtype=np.float64)
+        if values.ndim != 2 or values.shape[1] != NUMBERS_PER_BAND:
+            raise InputError(f"bands must be {NUMBERS_PER_BAND} numbers for each label; got {values.shape}")
+        covariances = np.zeros((len(values), 3, 3))
+        below, across = np.tril_indices(3)
+        covariances[:, below, across] = covariances[:, across, below] = values[:, :6]
+        return cls(covariances, values[:, 6], values[:, 7])
+
+
+def fit_bands(predictions: Predictions, temperatures: Values, biases: Values) -> ProbabilityBands:
+    """The bands of sigmoid(logit / temperature + bias), which was fitted on these predictions."""
+    num_labels = predictions.num_labels
+    means, deviations = np.zeros(num_labels), np.ones(num_labels)
+    if predictions.sigma is not None and len(predictions):
+        log_sigma = np.log(predictions.sigma.astype(np.float64))
+        means = log_sigma.mean(axis=0)
+        deviations = np.maximum(log_sigma.std(axis=0), _LEAST_SIGMA_DEVIATION)
+    bands = ProbabilityBands(np.zeros((num_labels, 3, 3)), means, deviations)
+    evidence = bands._evidence(predictions.scores, predictions.sigma)
+    probabilities = _sigmoid(logit(predictions.scores) / temperatures + biases)
+    weights = probabilities * (1 - probabilities) * predictions.evaluated
+    information = np.einsum("bl,bli,blj->lij", weights, evidence, evidence) + _PRIOR_PRECISION
+    return bands._replace(covariances=np.linalg.inv(information))
+
+
+def _sigmoid(values: Values) -> Values:
+    decay = np.exp(-np.abs(values))
+    return np.asarray(np.where(values >= 0, 1.0, decay) / (1 + decay))
