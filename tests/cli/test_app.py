@@ -19,6 +19,7 @@ from kmcl.training.settings import TrainingSettings, resolve_settings
 
 COMMANDS = [
     "train",
+    "compare",
     "evaluate",
     "predict",
     "report",

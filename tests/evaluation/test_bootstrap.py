@@ -10,7 +10,7 @@ from sklearn.metrics import average_precision_score
 from evaluation.synthetic import from_arrays, make_predictions, with_gaps
 from kmcl.errors import InputError
 from kmcl.evaluation import bootstrap
-from kmcl.evaluation.bootstrap import bootstrap_map, compare_map
+from kmcl.evaluation.bootstrap import bootstrap_map, compare_map, compare_mean_map
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import mean_average_precision
 
@@ -184,3 +184,22 @@ def test_models_judged_on_different_things_are_not_compared(change, message: str
 def test_impossible_arguments_are_refused(arguments, message: str) -> None:
     with pytest.raises(InputError, match=message):
         bootstrap_map(make_predictions(20, 3), np.random.default_rng(0), **arguments)
+
+
+def test_means_over_seeds_are_compared_on_the_same_resamples() -> None:
+    models = [make_predictions(60, 3, signal=signal) for signal in (1.0, 0.6, 0.2, 0.3, 0.4)]
+    first, second = models[:2], models[2:]
+    found = compare_mean_map(first, second, np.random.default_rng(4), 150)
+    drawn = [resampled_maps(model, 4, 150) for model in models]
+    samples = np.mean(drawn[:2], axis=0) - np.mean(drawn[2:], axis=0)
+    estimates = [mean_average_precision(model) for model in models]
+    estimate = np.mean(estimates[:2]) - np.mean(estimates[2:])
+    bias = samples.mean() - estimate
+    assert found.difference.estimate == pytest.approx(estimate)
+    assert (found.difference.low, found.difference.high) == pytest.approx(
+        tuple(np.quantile(samples, (0.025, 0.975)) - bias)
+    )
+    alone = compare_mean_map(first[:1], second[:1], np.random.default_rng(0), 100)
+    assert alone == compare_map(first[0], second[0], np.random.default_rng(0), 100)
+    with pytest.raises(InputError, match="at least one model on each side"):
+        compare_mean_map(first, [], np.random.default_rng(0))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 
 import typer
 
@@ -25,8 +26,8 @@ from kmcl.errors import InputError
 def make_app(arguments: Sequence[str] | None = None) -> typer.Typer:
     """The program's commands; all of them whole unless `arguments` tell which one is wanted.
 
-    The flags of `train` come from the settings, and reading these takes longer than the rest of the program's
-    start. Where another command is wanted, or the list of commands, only its summary is there.
+    The flags of some come from the settings, and reading these takes longer than the rest of the program's
+    start. Where another command is wanted, or the list of commands, only their summaries are there.
     """
     app = typer.Typer(
         help="Multi-label image classifiers that know which labels go together and how sure they are.",
@@ -35,12 +36,9 @@ def make_app(arguments: Sequence[str] | None = None) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_program)
-    if arguments is None or "train" in arguments:
-        from kmcl.cli.train import train
-
-        app.command("train", help=TRAIN_SUMMARY)(train)
-    else:
-        app.command("train", help=TRAIN_SUMMARY)(lambda: None)
+    wanted = set(SUMMARIES if arguments is None else arguments)
+    for name, summary in SUMMARIES.items():
+        app.command(name, help=summary)(_with_settings(name) if name in wanted else lambda: None)
     app.command()(evaluate)
     app.command()(predict)
     app.command()(report)
@@ -54,7 +52,16 @@ def make_app(arguments: Sequence[str] | None = None) -> typer.Typer:
     return app
 
 
-TRAIN_SUMMARY = "Train a model on DATA: settings from the preset, then --config, then flags."
+SUMMARIES = {
+    "train": "Train a model on DATA: settings from the preset, then --config, then flags.",
+    "compare": "Train METHODS on DATA with every seed, and set them side by side with paired intervals.",
+}
+"""The commands that have a flag for every setting."""
+
+
+def _with_settings(name: str) -> Callable[..., None]:
+    command: Callable[..., None] = getattr(import_module(f"kmcl.cli.{name}"), name)
+    return command
 
 
 def _print_version(wanted: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Annotated, Any, Optional, get_type_hints
 
 import typer
@@ -17,8 +17,13 @@ def _shown(default: object) -> str | bool:
     return False if default is None else str(default)
 
 
-def with_settings_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Give `command` a flag for each setting; it receives them, None where not given, as **flags."""
+def with_settings_flags(
+    command: Callable[..., None], without: Collection[str] = OWN_ARGUMENTS
+) -> Callable[..., None]:
+    """Give `command` a flag for each setting; it receives them, None where not given, as **flags.
+
+    without: settings that the command has an argument of its own for, or no use for.
+    """
     hints = get_type_hints(command, include_extras=True)
     parameters = [
         parameter.replace(annotation=hints[parameter.name])
@@ -28,7 +33,7 @@ def with_settings_flags(command: Callable[..., None]) -> Callable[..., None]:
     section = ""
     for name, field in TrainingSettings.model_fields.items():
         section = SECTIONS.get(name, section)
-        if name in OWN_ARGUMENTS:
+        if name in without:
             continue
         option = typer.Option(
             help=field.description, show_default=_shown(field.default), rich_help_panel=section

@@ -7,6 +7,7 @@ weights instead of a sort per label and resample.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -94,17 +95,40 @@ def compare_map(
 
     Raises InputError unless both were made from the same images, labels and targets, in the same order.
     """
-    _check(num_resamples, level, len(first))
-    _check_same_truth(first, second)
-    samples = _resample_map((first, second), generator, num_resamples)
-    estimates = [mean_average_precision(predictions) for predictions in (first, second)]
-    difference = _interval(estimates[0] - estimates[1], samples[0] - samples[1], level)
-    moved = samples[0] - samples[1] - difference.bias
+    return compare_mean_map((first,), (second,), generator, num_resamples, level)
+
+
+def compare_mean_map(
+    first: Sequence[Predictions],
+    second: Sequence[Predictions],
+    generator: np.random.Generator,
+    num_resamples: int = 1000,
+    level: float = 0.95,
+) -> PairedDifference:
+    """Paired bootstrap of two methods, each trained several times: of the mean mAP of their models.
+
+    Images are resampled once for all models; in each resample the mAP is averaged over the models of a
+    method, and the difference of the two means is taken. The interval tells how far the choice of images
+    could move the mean difference of *these* models. What other seeds would give is in their spread alone.
+    """
+    models = (*first, *second)
+    if not first or not second:
+        raise InputError("a comparison needs at least one model on each side")
+    _check(num_resamples, level, len(models[0]))
+    for model in models[1:]:
+        _check_same_truth(models[0], model)
+    samples = _resample_map(models, generator, num_resamples)
+    estimates = [mean_average_precision(predictions) for predictions in models]
+    cut = len(first)
+    means = [np.mean(samples[:cut], axis=0), np.mean(samples[cut:], axis=0)]
+    of_means = [float(np.mean(estimates[:cut])), float(np.mean(estimates[cut:]))]
+    difference = _interval(of_means[0] - of_means[1], means[0] - means[1], level)
+    moved = means[0] - means[1] - difference.bias
     smaller_side = min(np.sum(moved <= 0), np.sum(moved >= 0))
     num_defined = num_resamples - difference.num_undefined
     return PairedDifference(
-        first=_interval(estimates[0], samples[0], level),
-        second=_interval(estimates[1], samples[1], level),
+        first=_interval(of_means[0], means[0], level),
+        second=_interval(of_means[1], means[1], level),
         difference=difference,
         p_value=float(min(1.0, 2 * (1 + smaller_side) / (1 + num_defined))) if num_defined else float("nan"),
     )
@@ -157,7 +181,7 @@ def _weighted_average_precisions(ranking: _LabelRanking, weights: Weights) -> Va
 
 
 def _resample_map(
-    models: tuple[Predictions, ...], generator: np.random.Generator, num_resamples: int
+    models: Sequence[Predictions], generator: np.random.Generator, num_resamples: int
 ) -> list[Values]:
     """mAP of each model in each resample, all models on the same resamples."""
     rankings = [

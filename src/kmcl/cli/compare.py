@@ -1,0 +1,67 @@
+"""`kmcl compare`: methods on the same data, encoder, schedule and seeds, with their differences."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Optional
+
+import typer
+
+from kmcl.cli.data import OptionArgument
+from kmcl.cli.settings_flags import with_settings_flags
+from kmcl.cli.study_folder import (
+    NOT_OF_STUDIES,
+    ConfigOption,
+    DataArgument,
+    JobsOption,
+    OutputOption,
+    PresetOption,
+    ResumeOption,
+    SeedsOption,
+    parse_numbers,
+    refuse_beside_resume,
+    run_and_show,
+    study_settings,
+)
+
+
+def compare_command(
+    data: DataArgument = None,
+    methods: Annotated[
+        list[str],
+        typer.Option(
+            metavar="METHOD,...",
+            help="As of kmcl train; with settings of its own: kmcl:kernel=gaussian,temperature=1; "
+            "under a name of your own: wide=kmcl:kernel=anisotropic. May be repeated.",
+        ),
+    ] = ["asl,kmcl"],  # noqa: B006
+    seeds: SeedsOption = "0,1,2",
+    reference: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="METHOD", help="The others' differences are to this one.", show_default="the first"
+        ),
+    ] = None,
+    preset: PresetOption = "default",
+    config: ConfigOption = None,
+    output: OutputOption = None,
+    resume: ResumeOption = None,
+    jobs: JobsOption = 1,
+    option: OptionArgument = None,
+    **flags: Any,
+) -> None:
+    """Train METHODS on DATA with every seed, and set them side by side with paired intervals."""
+    from kmcl.reports.study_figures import comparison_picture
+    from kmcl.studies.plan import make_plan, read_plan
+    from kmcl.studies.variants import parse_variants
+
+    if resume is not None:
+        refuse_beside_resume(data, config, output, (option, reference, *flags.values()))
+        plan = read_plan(resume)
+    else:
+        settings = study_settings(data, preset, config, option, flags)
+        variants = parse_variants(methods)
+        plan = make_plan("compare", settings, variants, parse_numbers("seeds", seeds, int), reference)
+    run_and_show(plan, resume or output, jobs, lambda result: [comparison_picture(result)])
+
+
+compare = with_settings_flags(compare_command, without=NOT_OF_STUDIES)

@@ -1,0 +1,115 @@
+"""One member of a study, trained in a process of its own: its cost is its own, and so is its crash."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import sys
+import threading
+import time
+import traceback
+from multiprocessing import connection, parent_process
+from pathlib import Path
+from typing import Any
+
+from kmcl.errors import InputError
+from kmcl.studies.locks import take
+from kmcl.studies.plan import Member
+from kmcl.training.run_folder import write_json, write_text
+
+BUSY, FAILED, INTERRUPTED = 75, 1, 130
+"""Exit statuses of the process: another one has the member; it went wrong; it was told to stop."""
+
+OF_LAUNCHERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK")
+"""What torchrun and SLURM tell the processes of one training. A member is a training of its own."""
+
+
+def run_in_process(member: Member, num_threads: int, gpu: str | None) -> None:
+    """Train a member to the end; the function of the process, which ends with one of the statuses above."""
+    os.setpgrp()  # Ctrl-C goes to the study, which tells its members once
+    if gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+    for name in [name for name in os.environ if name in OF_LAUNCHERS or name.startswith("TORCHELASTIC_")]:
+        del os.environ[name]
+    if take(member.lock_file) is None:
+        os._exit(BUSY)
+    _end_with_parent()
+    _write_output_to(member.log_file)
+    try:
+        train_member(member, num_threads)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except SystemExit:  # Lightning turns Ctrl-C into an exit
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        traceback.print_exc()
+        is_input = isinstance(error, InputError)
+        write_text(member.failure_file, str(error) if is_input else f"{type(error).__name__}: {error}")
+        sys.exit(FAILED)
+
+
+def train_member(member: Member, num_threads: int) -> None:
+    """Train, or go on from the last checkpoint, and keep what it cost."""
+    import torch
+    from rich.console import Console
+
+    from kmcl.training.train import resume, train
+
+    torch.set_num_threads(num_threads)
+    console = Console(width=160)
+    began_finished = member.run.metrics_file.is_file()
+    if not began_finished and not member.run.checkpoint.is_file():
+        shutil.rmtree(member.run.path, ignore_errors=True)  # killed before its first epoch ended
+    if member.run.path.exists():
+        resume(member.run.path, console)
+    else:
+        train(member.settings, member.run.path, console)
+    write_json(member.cost_file, _cost(member, num_threads, None if began_finished else _peak_memory()))
+
+
+def _cost(member: Member, num_threads: int, peak_memory: int | None) -> dict[str, Any]:
+    from kmcl.methods.complexity import measure_method
+    from kmcl.methods.model_folder import read_description
+
+    made = read_description(member.run.model)
+    size = measure_method(made.encoder, made.method, len(made.labels), made.image_size, made.options)
+    return {
+        "parameters": size.parameters,
+        "gmac": size.gmac,
+        "peak_memory_bytes": peak_memory,
+        "threads": num_threads,
+        "finished": time.time(),
+    }
+
+
+def _peak_memory() -> int:
+    """Bytes: of the accelerator where there is one, of this process otherwise."""
+    import torch
+
+    if torch.cuda.is_available():
+        return int(torch.cuda.max_memory_allocated())
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _end_with_parent() -> None:
+    """End at once when the study that started this process is gone, however it went."""
+    parent = parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(FAILED)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _write_output_to(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with path.open("a", encoding="utf-8") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)

@@ -1,0 +1,202 @@
+"""What came out of a study: each variant's metrics over seeds, and its difference to the reference."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kmcl.errors import InputError
+from kmcl.evaluation.bootstrap import PairedDifference, compare_mean_map
+from kmcl.evaluation.json_values import JsonObject, to_json_object
+from kmcl.evaluation.predictions import Predictions
+from kmcl.studies.plan import Member, StudyPlan
+
+RESAMPLES = 2000
+LEVEL = 0.95
+
+DECISIONS = ("CP", "CR", "CF1", "OP", "OR", "OF1")
+METRICS: dict[str, str] = {
+    "mAP": "evaluation.mean_average_precision",
+    "11-point mAP": "evaluation.mean_eleven_point_average_precision",
+    "mean AUC": "evaluation.mean_auc",
+    **{f"{name}, own thresholds": f"evaluation_own_thresholds.at_threshold.{name}" for name in DECISIONS},
+    **{f"{name}, fixed threshold": f"evaluation.at_threshold.{name}" for name in DECISIONS},
+    **{f"{name}, top 3": f"evaluation.top_k.{name}" for name in DECISIONS},
+    "ranking loss": "evaluation.image_ranking.ranking_loss",
+    "calibration error": "calibration_raw.mean_label_error",
+    "calibration error, calibrated": "calibration_temperature_and_bias.mean_label_error",
+}
+"""Where each metric stands in a split's part of metrics.json; fractions."""
+
+
+class Spread(NamedTuple):
+    """Over seeds. deviation: of the sample, NaN for one seed."""
+
+    mean: float
+    deviation: float
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class VariantResult:
+    """metrics: of the measured split, by the names of METRICS; `val mAP` is that of the chosen epoch.
+
+    difference: to the reference over the seeds that both have; None for the reference itself.
+    epochs_chosen: the best of each training on val, counted from 0.
+    seeds_ahead: with how many of these seeds the variant's mAP is above the reference's.
+    """
+
+    name: str
+    method: str
+    changes: Mapping[str, Any]
+    seeds: tuple[int, ...]
+    metrics: Mapping[str, Spread]
+    epochs_chosen: tuple[int, ...]
+    training_seconds: Spread
+    peak_memory_bytes: float
+    parameters: int
+    gmac: float
+    difference: PairedDifference | None
+    shared_seeds: tuple[int, ...]
+    seeds_ahead: int
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """split: `test`, or `val` where the data have no test. failures: why, by member."""
+
+    kind: str
+    data: str
+    split: str
+    num_images: int
+    threshold: float
+    reference: str
+    variants: tuple[VariantResult, ...]
+    failures: Mapping[str, str]
+    num_missing: int
+
+    def to_json(self) -> JsonObject:
+        return to_json_object(self)
+
+    def variant(self, name: str) -> VariantResult | None:
+        return next((variant for variant in self.variants if variant.name == name), None)
+
+
+def collect(plan: StudyPlan, folder: Path, failures: Mapping[str, str] | None = None) -> StudyResult:
+    """Measure what is finished. Raises InputError where nothing is."""
+    members = plan.members(folder)
+    finished = [member for member in members if member.is_finished]
+    if not finished:
+        raise InputError(f"{folder}: no member of the study is finished")
+    metrics = {member.name: member.run.read_metrics() for member in finished}
+    split = "test" if all(found.get("test") for found in metrics.values()) else "val"
+    if not all(found.get(split) for found in metrics.values()):
+        raise InputError(f"{folder}: the data have neither test nor val images to compare on")
+    reference = [member for member in finished if member.variant == plan.reference]
+    variants = []
+    for variant in plan.variants:
+        own = [member for member in finished if member.variant == variant.name]
+        if own:
+            found = [metrics[member.name] for member in own]
+            difference = None if variant.name == plan.reference else _difference(own, reference, split)
+            variants.append(_variant_result(variant.name, own, found, split, difference, variant.changes))
+    any_evaluation = metrics[finished[0].name][split]["evaluation"]
+    return StudyResult(
+        kind=plan.kind,
+        data=plan.settings.data,
+        split=split,
+        num_images=any_evaluation["num_images"],
+        threshold=any_evaluation["threshold"],
+        reference=plan.reference,
+        variants=tuple(variants),
+        failures=dict(failures or {}),
+        num_missing=len(members) - len(finished),
+    )
+
+
+class _Difference(NamedTuple):
+    paired: PairedDifference
+    seeds: tuple[int, ...]
+    seeds_ahead: int
+
+
+def _difference(own: Sequence[Member], reference: Sequence[Member], split: str) -> _Difference | None:
+    """Over the seeds both have; the same resamples for every variant of a study."""
+    seeds = tuple(member.seed for member in own if member.seed in {other.seed for other in reference})
+    if not seeds:
+        return None
+    first, second = (
+        [Predictions.load(_of_seed(side, seed).run.predictions_file(split)) for seed in seeds]
+        for side in (own, reference)
+    )
+    paired = compare_mean_map(first, second, np.random.default_rng(0), RESAMPLES, LEVEL)
+    values = [
+        [
+            _look_up(_of_seed(side, seed).run.read_metrics()[split], METRICS["mAP"])
+            for side in (own, reference)
+        ]
+        for seed in seeds
+    ]
+    return _Difference(paired, seeds, sum(mine > theirs for mine, theirs in values))
+
+
+def _of_seed(members: Sequence[Member], seed: int) -> Member:
+    return next(member for member in members if member.seed == seed)
+
+
+def _variant_result(
+    name: str,
+    members: Sequence[Member],
+    metrics: Sequence[Mapping[str, Any]],
+    split: str,
+    difference: _Difference | None,
+    changes: Mapping[str, Any],
+) -> VariantResult:
+    measured = {
+        title: _spread([_look_up(found[split], place) for found in metrics])
+        for title, place in METRICS.items()
+    }
+    measured["val mAP"] = _spread([_look_up(found, "best.val_map") for found in metrics])
+    costs = [json.loads(member.cost_file.read_text(encoding="utf-8")) for member in members]
+    peaks = [cost["peak_memory_bytes"] for cost in costs if cost["peak_memory_bytes"] is not None]
+    return VariantResult(
+        name=name,
+        method=members[0].settings.method,
+        changes=dict(changes),
+        seeds=tuple(member.seed for member in members),
+        metrics=measured,
+        epochs_chosen=tuple(found["best"]["epoch"] for found in metrics if found.get("best")),
+        training_seconds=_spread([training_seconds(member) for member in members]),
+        peak_memory_bytes=max(peaks, default=math.nan),
+        parameters=costs[0]["parameters"],
+        gmac=costs[0]["gmac"],
+        difference=None if difference is None else difference.paired,
+        shared_seeds=() if difference is None else difference.seeds,
+        seeds_ahead=0 if difference is None else difference.seeds_ahead,
+    )
+
+
+def training_seconds(member: Member) -> float:
+    """Sum over epochs, each with its validation; reading the data and the last measurement are not in it."""
+    with member.run.epochs_file.open(encoding="utf-8", newline="") as file:
+        return sum(float(row["seconds"]) for row in csv.DictReader(file))
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    found = np.array(values, dtype=float)
+    deviation = float(found.std(ddof=1)) if len(found) > 1 else math.nan
+    return Spread(float(found.mean()), deviation, tuple(found.tolist()))
+
+
+def _look_up(values: Any, place: str) -> float:
+    """A number deep in metrics.json; NaN where it is undefined."""
+    for key in place.split("."):
+        values = None if values is None else values.get(key)
+    return math.nan if values is None else float(values)

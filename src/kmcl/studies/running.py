@@ -1,0 +1,169 @@
+"""Runs the members of a study, some at a time, beside any other process that runs the same study."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from multiprocessing import connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Protocol
+
+from kmcl.studies.locks import is_taken
+from kmcl.studies.member import BUSY, INTERRUPTED, run_in_process
+from kmcl.studies.plan import Member
+
+POLL_SECONDS = 0.5
+INTERRUPT_SECONDS = 120
+
+
+class Watcher(Protocol):
+    """What is told of the members' progress."""
+
+    def started(self, member: Member) -> None: ...
+
+    def finished(self, member: Member) -> None: ...
+
+    def failed(self, member: Member, why: str) -> None: ...
+
+    def polled(self, running: Sequence[Member], waiting: Sequence[Member], elsewhere: int) -> None: ...
+
+
+@dataclass
+class _Running:
+    member: Member
+    process: BaseProcess
+    slot: int
+
+
+@dataclass
+class StudyRun:
+    """Trains members in up to `jobs` processes of this machine.
+
+    A member that another process trains is left to it; when that process dies, the member is taken over.
+    `run` returns when every member is finished, here or elsewhere, or has failed.
+    """
+
+    jobs: int
+    watcher: Watcher
+    failures: dict[str, str] = field(default_factory=dict)
+    _running: list[_Running] = field(default_factory=list)
+
+    def run(self, members: Sequence[Member]) -> dict[str, str]:
+        """Train what is not finished; returns why members failed, by name."""
+        began = time.time()
+        waiting = [member for member in members if not member.is_finished]
+        try:
+            while waiting or self._running:
+                waiting = self._start(waiting, began)
+                running = [entry.member for entry in self._running]
+                self.watcher.polled(running, waiting, len(waiting) if len(running) < self.jobs else 0)
+                connection.wait([entry.process.sentinel for entry in self._running], POLL_SECONDS)
+                if not self._running:
+                    time.sleep(POLL_SECONDS)
+                waiting += self._reap()
+        except BaseException:
+            self._interrupt()
+            raise
+        return self.failures
+
+    def _start(self, waiting: Sequence[Member], began: float) -> list[Member]:
+        """Fill the free places; returns the members that still wait."""
+        left = []
+        for member in waiting:
+            if member.is_finished:
+                self.watcher.finished(member)
+            elif (why := _failure_since(member.failure_file, began)) is not None:
+                self._fail(member, why)
+            elif len(self._running) >= self.jobs or is_taken(member.lock_file):
+                left.append(member)
+            else:
+                slot = min(set(range(self.jobs)) - {entry.slot for entry in self._running})
+                self._running.append(_Running(member, _launch(member, slot, self.jobs), slot))
+                self.watcher.started(member)
+        return left
+
+    def _reap(self) -> list[Member]:
+        """Look at the processes that ended; returns the members to try again."""
+        again = []
+        for entry in [entry for entry in self._running if entry.process.exitcode is not None]:
+            self._running.remove(entry)
+            member, status = entry.member, entry.process.exitcode
+            entry.process.close()
+            if member.is_finished:
+                self.watcher.finished(member)
+            elif status == BUSY:
+                again.append(member)
+            elif status == INTERRUPTED:
+                raise KeyboardInterrupt
+            elif status is not None and status < 0:
+                name = signal.Signals(-status).name
+                self._fail(member, f"its process was ended by {name} (out of memory?)", write=True)
+            else:
+                self._fail(member, _failure_since(member.failure_file, 0) or f"exit status {status}")
+        return again
+
+    def _fail(self, member: Member, why: str, *, write: bool = False) -> None:
+        if write:
+            member.failure_file.parent.mkdir(parents=True, exist_ok=True)
+            member.failure_file.write_text(why, encoding="utf-8")
+        self.failures[member.name] = why
+        self.watcher.failed(member, why)
+
+    def _interrupt(self) -> None:
+        """Let the members finish writing, as Ctrl-C does for one training; then end them."""
+        for entry in self._running:
+            if entry.process.pid is not None and entry.process.is_alive():
+                os.kill(entry.process.pid, signal.SIGINT)
+        until = time.monotonic() + INTERRUPT_SECONDS
+        for entry in self._running:
+            entry.process.join(max(0.0, until - time.monotonic()))
+            if entry.process.is_alive():
+                entry.process.kill()
+                entry.process.join()
+
+
+def _launch(member: Member, slot: int, jobs: int) -> BaseProcess:
+    gpus = _gpus()
+    context = multiprocessing.get_context("forkserver")
+    if not gpus:
+        # Imported once for all members. A GPU that the first process has touched is lost to forked ones.
+        context.set_forkserver_preload(["kmcl.training.train", "kmcl.methods.complexity"])
+    neighbours = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    place = int(os.environ.get("LOCAL_RANK", 0)) * jobs + slot
+    gpu = gpus[place % len(gpus)] if gpus else None
+    arguments = (member, threads_per_process(jobs * neighbours), gpu)
+    process = context.Process(target=run_in_process, args=arguments, name=member.name)
+    process.start()
+    return process
+
+
+def threads_per_process(num_processes: int) -> int:
+    """An even share of the cores this process may use, or what OMP_NUM_THREADS says if that is less.
+
+    torchrun sets that variable to 1 by itself; there it does not count.
+    """
+    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    share = max(1, own // num_processes)
+    wish = os.environ.get("OMP_NUM_THREADS", "")
+    return min(share, int(wish)) if wish.isdigit() and "TORCHELASTIC_RUN_ID" not in os.environ else share
+
+
+def _gpus() -> list[str]:
+    """Names of the GPUs members are spread over; known without asking the driver."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return [name for name in chosen.split(",") if name.strip()]
+    return [str(number) for number, _ in enumerate(Path("/dev").glob("nvidia[0-9]*"))]
+
+
+def _failure_since(file: Path, moment: float) -> str | None:
+    """What a failed process left, if it failed after `moment`; older failures are tried again."""
+    try:
+        return file.read_text(encoding="utf-8") if file.stat().st_mtime >= moment else None
+    except OSError:
+        return None

@@ -1,0 +1,103 @@
+"""What is compared: a method with some of its settings changed, spelled in one word.
+
+asl                                   the method
+kmcl:kernel=anisotropic,temperature=1 the method with two settings changed
+wide=kmcl:kernel=anisotropic          the same under a name of one's own
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from kmcl.data.word import suggest
+from kmcl.errors import InputError
+from kmcl.training.settings import TrainingSettings
+
+FIXED_SETTINGS = ("data", "data_options", "method", "seed", "devices", "nodes", "threshold", "measure_test")
+"""What no variant may change: a comparison on other data, seeds or rules of measurement is none."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """name: in tables and figures. method: one of `kmcl.methods`. changes: settings it has of its own."""
+
+    name: str
+    method: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def slug(self) -> str:
+        """The name as a part of a file name."""
+        return re.sub(r"[^a-z0-9.]+", "-", self.name.lower()).strip("-.") or "variant"
+
+
+def parse_variants(words: Iterable[str]) -> tuple[Variant, ...]:
+    """Read variants from words, each of which may hold several separated by commas.
+
+    A part between commas that changes a setting (`kernel=gaussian`) belongs to the variant before it.
+    """
+    spelled: list[str] = []
+    for word in words:
+        for part in (part.strip() for part in word.split(",")):
+            if not part:
+                continue
+            is_change = part.partition("=")[0] in TrainingSettings.model_fields and ":" not in part
+            if is_change and spelled and ":" in spelled[-1]:
+                spelled[-1] += f",{part}"
+            else:
+                spelled.append(part)
+    variants = tuple(parse_variant(word) for word in spelled)
+    if not variants:
+        raise InputError("methods must name at least one method, as in asl,kmcl")
+    check_distinct(variants)
+    return variants
+
+
+def parse_variant(word: str) -> Variant:
+    """Read one variant: `[NAME=]METHOD[:SETTING=VALUE,...]`."""
+    head, _, tail = word.partition(":")
+    name, equals, method = head.rpartition("=")
+    if equals and not name:
+        raise InputError(f"variant {word!r} has no name before its =, as in wide=kmcl:kernel=anisotropic")
+    if name in TrainingSettings.model_fields:
+        raise InputError(
+            f"variant {word!r}: {name} is a setting; give settings after a colon, as in kmcl:{name}=..."
+        )
+    changes: dict[str, Any] = {}
+    for part in filter(None, tail.split(",")):
+        setting, equals, value = part.partition("=")
+        setting = setting.strip().replace("-", "_")
+        if not equals:
+            raise InputError(f"variant {word!r}: {part!r} is not SETTING=VALUE")
+        if setting in FIXED_SETTINGS:
+            raise InputError(f"variant {word!r}: {setting} is the same for all that is compared")
+        if setting not in TrainingSettings.model_fields:
+            hint = suggest(setting, TrainingSettings.model_fields)
+            raise InputError(f"variant {word!r}: unknown setting {setting!r}{hint}")
+        changes[setting] = _value(value)
+    return Variant(name or word.replace(":", " ").replace(",", " "), method, changes)
+
+
+def _value(text: str) -> Any:
+    """Numbers, true, false and null as in a settings file (where 1e-3 would be text); text otherwise."""
+    try:
+        return float(text) if re.fullmatch(r"[+-]?[\d.]+[eE][+-]?\d+", text) else yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError):
+        return text
+
+
+def check_distinct(variants: Iterable[Variant]) -> None:
+    """Refuse two variants of one name; their results could not be told apart."""
+    seen: dict[str, Variant] = {}
+    for variant in variants:
+        other = seen.setdefault(variant.slug, variant)
+        if other is not variant:
+            raise InputError(
+                f"two variants are called {variant.name!r} and {other.name!r}; "
+                f"name them apart, as in mine={variant.method}:..."
+            )
