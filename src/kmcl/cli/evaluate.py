@@ -27,9 +27,19 @@ def evaluate(
     top_k: Annotated[int, typer.Option(min=1, help="Labels per image of the top-k metrics.")] = 3,
     resamples: Annotated[int, typer.Option(min=100, help="Of the bootstrap.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
+    published: Annotated[
+        bool, typer.Option("--published", help="Show the runs among the paper's figures of their dataset.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Show the metrics of a run's predictions; with two runs, the paired difference of their mAP."""
+    if len(runs) > 2:
+        raise InputError(f"kmcl evaluate takes one run or two; got {len(runs)}")
+    if split not in ("val", "test"):
+        raise InputError(f"--split must be val or test; got {split!r}")
+    if published:
+        _print_published(runs, split)
+        return
     import numpy as np
     from rich.console import Console
 
@@ -39,10 +49,6 @@ def evaluate(
     from kmcl.methods.model_folder import read_description
     from kmcl.training.run_folder import RunFolder
 
-    if len(runs) > 2:
-        raise InputError(f"kmcl evaluate takes one run or two; got {len(runs)}")
-    if split not in ("val", "test"):
-        raise InputError(f"--split must be val or test; got {split!r}")
     predictions, evaluations = [], []
     for path in runs:
         run = RunFolder(path)
@@ -78,6 +84,27 @@ def evaluate(
         )
     if difference is not None:
         _print_difference(console, difference)
+
+
+def _print_published(runs: list[Path], split: str) -> None:
+    from kmcl.studies.published_tables import OwnRow, among_published, published_table, published_tables
+    from kmcl.training.run_folder import RunFolder
+
+    rows = []
+    for path in runs:
+        run = RunFolder(path)
+        settings, measured = run.read_settings(), run.read_metrics().get(split)
+        if not measured:
+            raise InputError(f"{path}: the run has no metrics of {split}")
+        rows.append(OwnRow(path.name, settings, [measured["evaluation"]]))
+    table = published_table(rows[0].settings.data)
+    if table is None:
+        known = ", ".join(name for name in published_tables() if name != "ablation")
+        raise InputError(f"--published: the paper has figures of {known}; got {rows[0].settings.data!r}")
+    others = [row.settings.data for row in rows if published_table(row.settings.data) != table]
+    if others:
+        raise InputError(f"--published: the runs are of different data: {rows[0].settings.data}, {others[0]}")
+    typer.echo(among_published(table, rows, split))
 
 
 def _print_evaluations(console: Console, evaluations: dict[str, Evaluation], split: str) -> None:

@@ -70,7 +70,10 @@ class VariantResult:
 
 @dataclass(frozen=True)
 class StudyResult:
-    """split: `test`, or `val` where the data have no test. failures: why, by member."""
+    """split: `test`, or `val` where the data have no test.
+
+    failures: why, by member. num_missing: those and the seeds that a variant with results does not have.
+    """
 
     kind: str
     data: str
@@ -107,6 +110,12 @@ def collect(plan: StudyPlan, folder: Path, failures: Mapping[str, str] | None = 
             found = [metrics[member.name] for member in own]
             difference = None if variant.name == plan.reference else _difference(own, reference, split)
             variants.append(_variant_result(variant.name, own, found, split, difference, variant.changes))
+    shown = {variant.name for variant in variants}
+    unfinished = [
+        member
+        for member in members
+        if not member.is_finished and (member.variant in shown or member.name in (failures or {}))
+    ]
     any_evaluation = metrics[finished[0].name][split]["evaluation"]
     return StudyResult(
         kind=plan.kind,
@@ -117,7 +126,7 @@ def collect(plan: StudyPlan, folder: Path, failures: Mapping[str, str] | None = 
         reference=plan.reference,
         variants=tuple(variants),
         failures=dict(failures or {}),
-        num_missing=len(members) - len(finished),
+        num_missing=len(unfinished),
     )
 
 

@@ -6,12 +6,13 @@ import csv
 import io
 import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from kmcl.errors import InputError
 from kmcl.evaluation.bootstrap import PairedDifference
 from kmcl.studies.locks import held
+from kmcl.studies.pipe_table import pipe_table
 from kmcl.studies.progress import duration
 from kmcl.studies.results import LEVEL, RESAMPLES, Spread, StudyResult, VariantResult
 from kmcl.training.run_folder import write_json, write_text
@@ -140,13 +141,6 @@ def difference_text(difference: PairedDifference | None) -> str:
         return ""
     found = difference.difference
     return f"{100 * found.estimate:+.2f} ({100 * found.low:+.2f} to {100 * found.high:+.2f})"
-
-
-def pipe_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
-    escape: Callable[[str], str] = lambda cell: cell.replace("|", "\\|")  # noqa: E731
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(map(escape, line))} |" for line in lines)
 
 
 def as_csv(result: StudyResult) -> str:

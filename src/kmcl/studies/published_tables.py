@@ -1,0 +1,181 @@
+"""The paper's tables, and finished runs as rows among them.
+
+Figures of other methods are those the paper quotes: with their own encoders, image sizes and recipes.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import numpy as np
+import yaml
+
+from kmcl.studies.pipe_table import pipe_table
+from kmcl.training.settings import TrainingSettings
+
+KNOWN_EVERYWHERE = (
+    "Published epochs: the authors' code chooses the best on test; here val does, which is cut from the "
+    "training images where the data have none."
+)
+PLACES = {
+    "mAP": "mean_average_precision",
+    **{name: f"at_threshold.{name}" for name in ("CP", "CR", "CF1", "OP", "OR", "OF1")},
+}
+"""Where the figure of a column stands in an evaluation."""
+
+ABLATION_ROWS = {
+    "anisotropic": ("Bhattacharyya", "Anisotropic"),
+    "isotropic": ("Bhattacharyya", "Isotropic"),
+    "mahalanobis": ("Mahalanobis", ""),
+    "gaussian": ("Gaussian Kernel", ""),
+}
+"""The row of the paper's ablation table that each kernel has."""
+
+COLUMNS_OF_DATA = {" (ADP)": "adp", " (PascalVOC)": "voc2007"}
+"""How columns of the ablation table end, and the dataset their figures are of."""
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """A table as printed, with what is known of how it was made.
+
+    labels_from: the first column that belongs to a label; those of the other labels follow, in the order of
+                 the reader's labels. measure: what stands there, of a label's metrics.
+    """
+
+    name: str
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...]
+    test_images: int | None
+    labels_from: str | None
+    measure: str | None
+
+
+class OwnRow(NamedTuple):
+    """A finished run, or several that differ in the seed only.
+
+    evaluations: the `evaluation` of the measured split in each run's metrics.json.
+    """
+
+    name: str
+    settings: TrainingSettings
+    evaluations: Sequence[Mapping[str, Any]]
+    parameters: int | None = None
+    gmac: float | None = None
+
+
+@cache
+def published_tables() -> dict[str, PublishedTable]:
+    """All of them: voc2007, coco2014, chestxray14, adp and ablation."""
+    folder = files("kmcl.studies") / "published"
+    described = yaml.safe_load((folder / "tables.yaml").read_text(encoding="utf-8"))
+    tables = {}
+    for name, made in described.items():
+        header, *rows = csv.reader(io.StringIO((folder / f"{name}.csv").read_text(encoding="utf-8")))
+        tables[name] = PublishedTable(
+            name=name,
+            title=made["title"],
+            header=tuple(header),
+            rows=tuple(tuple(row) for row in rows),
+            notes=tuple(made["notes"]),
+            test_images=made.get("test_images"),
+            labels_from=made.get("labels_from"),
+            measure=made.get("measure"),
+        )
+    return tables
+
+
+def published_table(data: str, *, of_kernels: bool = False) -> PublishedTable | None:
+    """The table of the dataset a word names, if the paper has one; or that of the kernels on it."""
+    kind = _kind(data)
+    if of_kernels:
+        return published_tables()["ablation"] if kind in COLUMNS_OF_DATA.values() else None
+    return published_tables().get(kind) if kind != "ablation" else None
+
+
+def _kind(data: str) -> str:
+    return data.partition(":")[0].strip()
+
+
+def among_published(table: PublishedTable, rows: Sequence[OwnRow], split: str = "test") -> str:
+    """The published rows with ours after them, in Markdown, and what differs between them."""
+    published = [[cell or "-" for cell in row] for row in table.rows]
+    own = [[_own_cell(table, column, row) for column in table.header] for row in rows]
+    title = f"{table.title}: the paper's figures, and ours in bold"
+    notes = [f"- {note}" for note in (*table.notes, KNOWN_EVERYWHERE)]
+    notes += [f"- {line}" for row in rows for line in _what_is_ours(table, row, split)]
+    return "\n\n".join([title, pipe_table(table.header, published + own), "\n".join(notes)])
+
+
+def _own_cell(table: PublishedTable, column: str, row: OwnRow) -> str:
+    for ending, kind in COLUMNS_OF_DATA.items():
+        if column.endswith(ending):
+            if kind != _kind(row.settings.data):
+                return "-"
+            column = column.removesuffix(ending)
+    described = {
+        "method": f"**{row.name}**",
+        "similarity": f"**{ABLATION_ROWS[row.settings.kernel][0]}**",
+        "case": f"**{row.name}**",
+        "encoder": row.settings.encoder,
+        "resolution": str(row.settings.image_size or "-"),
+        "Parameters (MM)": "-" if row.parameters is None else f"{row.parameters / 1e6:.2f}",
+        "Params(MM)": "-" if row.parameters is None else f"{row.parameters / 1e6:.2f}",
+        "GMAC": "-" if row.gmac is None else f"{row.gmac:.2f}",
+    }
+    if column in described:
+        return described[column]
+    name = column.removesuffix(" all")
+    if name in PLACES:
+        return _percent([_look_up(found, PLACES[name]) for found in row.evaluations])
+    if column.endswith(" top 3"):
+        return _percent([_look_up(found, f"top_k.{column[:-6]}") for found in row.evaluations])
+    place = table.header.index(column) - table.header.index(table.labels_from or column)
+    labels = [found["labels"] for found in row.evaluations]
+    return _percent([_look_up(own[place], table.measure or "") for own in labels if place < len(own)])
+
+
+def _what_is_ours(table: PublishedTable, row: OwnRow, split: str) -> list[str]:
+    """How a row of ours was made, next to what the table's notes say of the published ones."""
+    settings, evaluation = row.settings, row.evaluations[0]
+    size = f"{settings.image_size} px" if settings.image_size else "the encoder's own image size"
+    count = evaluation["num_images"]
+    told = (
+        f"{row.name}: {settings.encoder} at {size}, {settings.epochs} epochs, {len(row.evaluations)} "
+        f"training{'s' if len(row.evaluations) > 1 else ''}, threshold {evaluation['threshold']:g}, "
+        f"{count:,} {split} images"
+    )
+    if table.test_images is not None and count != table.test_images:
+        told += f" where the published test has {table.test_images:,}"
+    if settings.train_fraction < 1:
+        told += f", {settings.train_fraction:g} of the training images"
+    options = {name: value for name, value in settings.data_options.items() if name != "seed"}
+    if options:
+        told += f", data options {', '.join(f'{name}={value}' for name, value in options.items())}"
+    lines = [f"{told}."]
+    labels = len(table.header) - table.header.index(table.labels_from) if table.labels_from else None
+    if labels is not None:
+        labels -= "mAP" in table.header[-1:]
+        if len(evaluation["labels"]) != labels:
+            lines.append(f"{row.name}: has {len(evaluation['labels'])} labels, the published table {labels}.")
+    return lines
+
+
+def _look_up(values: Any, place: str) -> float:
+    for key in place.split("."):
+        values = None if values is None else values.get(key)
+    return math.nan if values is None else float(values)
+
+
+def _percent(values: Sequence[float]) -> str:
+    mean = float(np.mean(values)) if values else math.nan
+    return "-" if math.isnan(mean) else f"{100 * mean:.1f}"
