@@ -11,18 +11,19 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Protocol, get_args
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
 
 from kmcl.data.augmentation import AUGMENTATIONS, AugmentationName
 from kmcl.data.batches import BadImageRule, Batch, BatchMaker, Delivery
 from kmcl.data.cache import CacheKind, open_cached
 from kmcl.data.dataset import Split
 from kmcl.data.decoding import DecodedImages, Progress, available_cores
-from kmcl.data.sampling import EvaluationPlan, Sampling, TrainingPlan
+from kmcl.data.sampling import BatchPlan, EvaluationPlan, Sampling, TrainingPlan
 from kmcl.errors import InputError
 
 __all__ = [
@@ -79,6 +80,16 @@ class LostWorkerError(RuntimeError):
     """A worker process ended before its time; the message says what to try."""
 
 
+class EpochPlan(Protocol):
+    """The batches of an epoch, planned: what a `BatchLoader` makes batches of."""
+
+    def set_epoch(self, epoch: int) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[BatchPlan]: ...
+
+
 class BatchLoader:
     """Iterates over the batches of an epoch; `set_epoch` chooses the epoch of the next iteration.
 
@@ -89,7 +100,7 @@ class BatchLoader:
     batch_sampler = None  # read by training frameworks beside `sampler`
 
     def __init__(
-        self, maker: BatchMaker, plan: TrainingPlan | EvaluationPlan, *, num_workers: int, pin_memory: bool
+        self, maker: TorchDataset[Delivery], plan: EpochPlan, *, num_workers: int, pin_memory: bool
     ) -> None:
         self.sampler = plan
         self.num_workers = num_workers

@@ -10,12 +10,12 @@ import torch
 from kmcl.data.dataset import Split
 from kmcl.data.loading import BatchLoader
 from kmcl.evaluation.predictions import Predictions
-from kmcl.models.classifier import Classifier
+from kmcl.models.classifier import Classifier, MapsClassifier
 
 
 @torch.inference_mode()
 def predict_split(
-    classifier: Classifier,
+    classifier: Classifier | MapsClassifier,
     labels: tuple[str, ...],
     split: Split,
     loader: BatchLoader,

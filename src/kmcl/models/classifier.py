@@ -60,6 +60,16 @@ class Classifier(nn.Module):
         output: HeadOutput = self.head(self.encoder(self.normalise(images)))
         return output
 
+    def frozen_maps(self, images: Num[Tensor, "B C H W"]) -> Tensor:
+        """What the encoder's frozen stages make of images; `score_maps` takes it from there."""
+        return self.encoder.frozen_maps(self.normalise(images))
+
+    def score_maps(self, maps: Tensor) -> HeadOutput:
+        """`forward` of the images these maps are of, in any floating-point type."""
+        scale: Tensor = self.pixel_scale  # type: ignore[assignment]
+        output: HeadOutput = self.head(self.encoder.encode_maps(maps.to(scale.dtype)))
+        return output
+
     def normalise(self, images: Num[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
         scale: Tensor = self.pixel_scale  # type: ignore[assignment]
         shift: Tensor = self.pixel_shift  # type: ignore[assignment]
@@ -68,3 +78,14 @@ class Classifier(nn.Module):
         if not images.is_floating_point():
             return torch.addcmul(shift, images.to(scale.dtype), scale / 255)
         return torch.addcmul(shift, images, scale)
+
+
+class MapsClassifier(nn.Module):
+    """A classifier that is given maps of its frozen stages where others are given images."""
+
+    def __init__(self, classifier: Classifier) -> None:
+        super().__init__()
+        self.classifier = classifier
+
+    def forward(self, maps: Tensor) -> HeadOutput:
+        return self.classifier.score_maps(maps)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from kmcl.errors import InputError
-from kmcl.models import small_convnet  # noqa: F401  registers it with timm
+from kmcl.models import frozen_stages, small_convnet  # noqa: F401  the second registers itself with timm
 from kmcl.models.torchvision_operators import declare_missing_operators
 from kmcl.models.weights import create_backbone
 from kmcl.shapes import Float
@@ -52,6 +52,7 @@ class Encoder(nn.Module):
     mean, std: per input channel, of the normalisation its weights expect, for pixels between 0 and 1.
     feature_dim, spatial_dim: widths D and S of `EncoderFeatures`.
     backbone: the timm model.
+    num_frozen_stages: how many of its first stages are never trained; see `freeze`.
     """
 
     def __init__(self, backbone: nn.Module, name: str, in_channels: int, input_size: int) -> None:
@@ -67,10 +68,49 @@ class Encoder(nn.Module):
         self.spatial_dim = layout.spatial_dim
         self._layout = layout
         self.backbone = backbone
+        self.num_frozen_stages = 0
+        self._stages = frozen_stages.Stages((), (), ())
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> EncoderFeatures:
         """Encode normalised images."""
-        maps, pooled = _run(self.backbone, images)
+        return self._features(*_run(self.backbone, images))
+
+    def freeze(self, num_stages: int) -> None:
+        """Keep the stem and the first stages as they are: no gradient, norms in evaluation mode."""
+        if num_stages == 0:
+            return
+        stages = frozen_stages.find_stages(self.backbone, self.name)
+        frozen_stages.check_number(stages, num_stages, self.name)
+        mode = self.training
+        self.eval()
+        image_shape = (self.in_channels, self.input_size, self.input_size)
+        frozen_stages.check_split(self.backbone, stages, num_stages, self.name, image_shape)
+        self._stages, self.num_frozen_stages = stages, num_stages
+        for tensor in self.frozen_tensors().values():
+            tensor.requires_grad_(False)
+        self.train(mode)
+
+    def train(self, mode: bool = True) -> Encoder:
+        super().train(mode)
+        for part in frozen_stages.frozen_modules(self.backbone, self._stages, self.num_frozen_stages):
+            part.eval()
+        return self
+
+    def frozen_tensors(self) -> dict[str, Tensor]:
+        """What the frozen stages compute with, by its name in the backbone."""
+        return frozen_stages.frozen_tensors(self.backbone, self._stages, self.num_frozen_stages)
+
+    def frozen_maps(self, images: Float[Tensor, "B C H W"]) -> Tensor:
+        """What the frozen stages make of normalised images: maps B x C x H x W, or tokens B x T x C."""
+        return frozen_stages.run_first(self.backbone, self._stages, self.num_frozen_stages, images)
+
+    def encode_maps(self, maps: Tensor) -> EncoderFeatures:
+        """`forward` of the images that `frozen_maps` made these of."""
+        return self._features(
+            *_run(frozen_stages.rest_of(self.backbone, self._stages, self.num_frozen_stages), maps)
+        )
+
+    def _features(self, maps: Tensor, pooled: Tensor) -> EncoderFeatures:
         if self._layout.order == "channels first":
             spatial = maps.flatten(2).transpose(1, 2)
         elif self._layout.order == "channels last":

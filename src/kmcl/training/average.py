@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -13,13 +14,15 @@ class MovingAverage(nn.Module):
 
     The paper averages with 0.9997 from the first step on, which remembers the initial weights for thousands
     of steps. With `warmup` the decay is at most (1 + n)/(10 + n) at update n, so that short runs gain too.
-    Running statistics of norms are averaged like weights; counters are copied.
+    Running statistics of norms are averaged like weights; counters are copied. Tensors named in `constant`,
+    which never change, are left out of the work.
     """
 
-    def __init__(self, model: nn.Module, decay: float, *, warmup: bool) -> None:
+    def __init__(self, model: nn.Module, decay: float, *, warmup: bool, constant: Iterable[str] = ()) -> None:
         super().__init__()
         self.decay = decay
         self.warmup = warmup
+        self._constant = frozenset(constant)
         self.model = copy.deepcopy(model).requires_grad_(False).eval()
         self.register_buffer("num_updates", torch.zeros((), dtype=torch.int64))
 
@@ -37,6 +40,8 @@ class MovingAverage(nn.Module):
         averaged, followed = [], []
         current = model.state_dict()
         for name, tensor in self.model.state_dict().items():
+            if name in self._constant:
+                continue
             if tensor.is_floating_point():
                 averaged.append(tensor)
                 followed.append(current[name])

@@ -42,7 +42,7 @@ class TrainingSettings(BaseModel):
     cache: Literal["auto", "none", "memory", "disk"] = Field(
         "auto", description="where decoded images are kept; auto: in memory where they fit"
     )
-    cache_dir: Path | None = Field(None, description="folder of the disk cache")
+    cache_dir: Path | None = Field(None, description="folder of the disk cache and of kept views")
     workers: int | None = Field(None, ge=0, description="processes that load images; chosen if not given")
     skip_bad_images: bool = Field(False, description="go on without images that cannot be read")
 
@@ -56,6 +56,15 @@ class TrainingSettings(BaseModel):
         None, description="none, timm, lite0-pypi or a file; chosen for the encoder if not given"
     )
     grey: bool = Field(False, description="one input channel instead of three")
+    frozen_stages: int = Field(
+        0, ge=0, description="first stages of the encoder that keep their initial weights, with the stem"
+    )
+    kept_views: int = Field(
+        0,
+        ge=0,
+        description="augmented views of each training image whose frozen stages are computed once and kept; "
+        "0: computed anew at each step",
+    )
     kernel: Literal["isotropic", "anisotropic", "mahalanobis", "gaussian"] = Field(
         "isotropic", description="of the mixture"
     )
@@ -227,7 +236,9 @@ def read_settings_file(path: Path) -> dict[str, Any]:
 def validate_settings(values: Mapping[str, Any], source: str) -> TrainingSettings:
     """Settings from values; `source` says in messages where they came from."""
     try:
-        return TrainingSettings(**values)
+        settings = TrainingSettings(**values)
+        _check_kept_views(settings, source)
+        return settings
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
@@ -237,6 +248,23 @@ def validate_settings(values: Mapping[str, Any], source: str) -> TrainingSetting
             hint = _nearest(name, TrainingSettings.model_fields)
             raise InputError(f"{source}: unknown setting {name!r}{hint}") from error
         raise InputError(f"{source}: {name}: {first['msg']}; got {first['input']!r}") from error
+
+
+def _check_kept_views(settings: TrainingSettings, source: str) -> None:
+    if settings.kept_views == 0:
+        return
+    if settings.frozen_stages == 0:
+        raise InputError(
+            f"{source}: kept_views {settings.kept_views} needs frozen_stages: only what is never trained can "
+            "be computed once and kept"
+        )
+    if settings.kept_views > 1 and settings.augmentation == "none":
+        raise InputError(
+            f"{source}: kept_views {settings.kept_views} with augmentation 'none' would keep equal views; "
+            "use 1"
+        )
+    if settings.compile:
+        raise InputError(f"{source}: compile has no effect on what is trained with kept_views; leave it out")
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ from kmcl.data.dataset import Split
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import mean_average_precision
 from kmcl.methods import LossTerms, Method, MethodOptions
-from kmcl.models.classifier import Classifier
+from kmcl.models.classifier import Classifier, HeadOutput
 from kmcl.training.average import MovingAverage
 from kmcl.training.lightning import LightningModule
 from kmcl.training.optimisation import make_optimiser
@@ -39,6 +39,7 @@ class ClassificationTask(LightningModule):
     """Trains `classifier`; validates it and its moving average; calls `on_better` with the better of the two.
 
     train_split names images in messages; val_split has the targets that val mAP is measured against.
+    score: what a classifier makes of a batch's images, or of what the batches hold in their place.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class ClassificationTask(LightningModule):
         train_split: Split,
         val_split: Split | None,
         on_better: Callable[[Classifier, Best], None],
+        score: Callable[[Classifier, Tensor], HeadOutput] = Classifier.__call__,
     ) -> None:
         super().__init__()
         self.classifier = classifier
@@ -61,10 +63,14 @@ class ClassificationTask(LightningModule):
         self.train_split = train_split
         self.val_split = val_split
         self.on_better = on_better
+        self.score = score
         self.average: MovingAverage | None = None
         if settings.moving_average > 0:
             self.average = MovingAverage(
-                classifier, settings.moving_average, warmup=settings.moving_average_warmup
+                classifier,
+                settings.moving_average,
+                warmup=settings.moving_average_warmup,
+                constant=[f"encoder.backbone.{name}" for name in classifier.encoder.frozen_tensors()],
             )
         self.best: Best | None = None
         self._val_scores: list[tuple[Tensor, Tensor, Tensor | None]] = []
@@ -82,7 +88,7 @@ class ClassificationTask(LightningModule):
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         try:
-            terms = self.method.loss(self.classifier(batch.images), batch.targets, self.options)
+            terms = self.method.loss(self.score(self.classifier, batch.images), batch.targets, self.options)
         except ValueError as error:
             if "must be finite" not in str(error):
                 raise
@@ -99,10 +105,10 @@ class ClassificationTask(LightningModule):
             self.average.update(self.classifier)
 
     def validation_step(self, batch: Batch, batch_index: int) -> None:
-        scores = self.classifier(batch.images).probabilities.float()
+        scores = self.score(self.classifier, batch.images).probabilities.float()
         averaged = None
         if self.average is not None:
-            averaged = self.average.model(batch.images).probabilities.float()
+            averaged = self.score(self.average.model, batch.images).probabilities.float()  # type: ignore[arg-type]
         self._val_scores.append((batch.indices, scores, averaged))
 
     def on_validation_epoch_end(self) -> None:

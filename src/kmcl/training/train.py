@@ -31,9 +31,11 @@ from kmcl.methods.model_folder import (
     save_description,
     save_model,
 )
+from kmcl.models.classifier import Classifier, MapsClassifier
 from kmcl.models.weights import default_weights
 from kmcl.training.checkpoints import AtomicCheckpointIO, LastCheckpoint, check_checkpoint
 from kmcl.training.history import EpochHistory
+from kmcl.training.kept_maps import KeptMaps
 from kmcl.training.lightning import Callback, EarlyStopping, TensorBoardLogger, Trainer
 from kmcl.training.method_options import method_options
 from kmcl.training.progress import TrainingProgress
@@ -99,10 +101,16 @@ class _Training:
         self.description = replace(
             self.description, image_size=self.image_size, mean=encoder.mean, std=encoder.std
         )
+        self.classifier.encoder.freeze(settings.frozen_stages)
         if settings.channels_last:
             self.classifier.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if settings.compile:
             self.classifier.encoder.compile()
+        self.kept: KeptMaps | None = None
+        if settings.kept_views:
+            talks = console if _is_first_process() else _silent()
+            loading = self._loader_settings()
+            self.kept = KeptMaps(self.classifier, loading, settings.kept_views, talks, self._device())
 
     def run_to_end(self) -> dict[str, Any]:
         trainer, task = self._fit()
@@ -154,6 +162,7 @@ class _Training:
             self.dataset.splits["train"],
             val_split,
             on_better=lambda classifier, best: self._save(classifier),
+            score=Classifier.__call__ if self.kept is None else Classifier.score_maps,
         )
         train_loader = self._train_loader(trainer)
         if len(train_loader) == 0:
@@ -161,7 +170,7 @@ class _Training:
                 f"the train split has {len(self.dataset.splits['train'])} images, too few for a batch of "
                 f"{settings.batch_size}; use a smaller --batch-size"
             )
-        val_loaders = [] if val_split is None else [self._eval_loader(val_split, trainer)]
+        val_loaders = [] if val_split is None else [self._eval_loader("val", trainer)]
         resume_from = self.run.checkpoint if self.run.checkpoint.is_file() else None
         trainer.fit(task, train_loader, val_loaders, ckpt_path=resume_from, weights_only=True)
         self._report_bad_images("training", train_loader, self.dataset.splits["train"])
@@ -173,19 +182,16 @@ class _Training:
     def _finish(self, best: Best | None) -> dict[str, Any]:
         """Thresholds and temperatures from val, then the one look at test."""
         classifier, description = load_model(self.run.model)
-        device = (
-            "cuda"
-            if torch.cuda.is_available() and self.settings.accelerator in ("auto", "cuda", "gpu")
-            else "cpu"
-        )
-        classifier.to(device)
+        classifier.to(self._device())
+        classifier.encoder.freeze(self.settings.frozen_stages)
+        scorer = classifier if self.kept is None else MapsClassifier(classifier)
         predictions = {}
         for name in ("val", "test") if self.settings.measure_test else ("val",):
             split = self.dataset.splits.get(name)
             if split is None:
                 continue
-            loader = self._eval_loader(split)
-            predictions[name] = predict_split(classifier, self.dataset.labels, split, loader)
+            loader = self._eval_loader(name)
+            predictions[name] = predict_split(scorer, self.dataset.labels, split, loader)
             self._report_bad_images(name, loader, split)
             file = self.run.predictions_file(name)
             file.parent.mkdir(exist_ok=True)
@@ -246,16 +252,25 @@ class _Training:
         return "memory" if num_bytes <= MEMORY_CACHE_LIMIT else "none"
 
     def _train_loader(self, trainer: Trainer) -> BatchLoader:
-        return make_train_loader(
-            self.dataset.splits["train"],
-            self._loader_settings(trainer.world_size),
-            rank=trainer.global_rank,
-            world_size=trainer.world_size,
-        )
+        split = self.dataset.splits["train"]
+        rank, world_size = trainer.global_rank, trainer.world_size
+        loading = self._loader_settings(world_size)
+        if self.kept is not None:
+            return self.kept.train_loader(split, loading.batch_size, rank=rank, world_size=world_size)
+        return make_train_loader(split, loading, rank=rank, world_size=world_size)
 
-    def _eval_loader(self, split: Split, trainer: Trainer | None = None) -> BatchLoader:
-        world_size, rank = (trainer.world_size, trainer.global_rank) if trainer else (1, 0)
-        return make_eval_loader(split, self._loader_settings(world_size), rank=rank, world_size=world_size)
+    def _eval_loader(self, name: str, trainer: Trainer | None = None) -> BatchLoader:
+        split = self.dataset.splits[name]
+        rank, world_size = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
+        loading = self._loader_settings(world_size)
+        if self.kept is not None:
+            return self.kept.eval_loader(split, name, loading.batch_size, rank=rank, world_size=world_size)
+        return make_eval_loader(split, loading, rank=rank, world_size=world_size)
+
+    def _device(self) -> str:
+        """Where what runs outside the trainer runs."""
+        accelerated = self.settings.accelerator in ("auto", "cuda", "gpu")
+        return "cuda" if accelerated and torch.cuda.is_available() else "cpu"
 
     def _report_bad_images(self, where: str, loader: BatchLoader, split: Split) -> None:
         if loader.bad_images:

@@ -1,0 +1,288 @@
+"""Maps of frozen stages, computed once per view of each image and kept in files that all runs share.
+
+What a file holds depends on the images, the encoder's frozen stages and their weights, the image size, the
+augmentation and the number of the view; its name is a digest of these. It does not depend on the method, the
+seed or the optimisation, so the runs of a comparison compute it once. Views are files of their own: a run
+with four views finds the two that a run with two views left.
+
+Every training view is augmented, the first too. Val and test have one view, not augmented.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from torch.utils.data import Sampler
+
+from kmcl.data.augmentation import AUGMENTATIONS, AugmentationName
+from kmcl.data.batches import BatchMaker
+from kmcl.data.cache import open_cached
+from kmcl.data.cache_file import content_key
+from kmcl.data.dataset import Split
+from kmcl.data.decoding import DecodedImages, ImageSource
+from kmcl.data.loading import BatchLoader, LoaderSettings, default_num_workers
+from kmcl.data.sampling import BatchPlan, EvaluationPlan, TrainingPlan
+from kmcl.data.source_cache import cache_folder
+from kmcl.errors import InputError
+from kmcl.models.classifier import Classifier
+from kmcl.models.frozen_stages import digest_of
+from kmcl.training.kept_batches import KeptBatchMaker
+from kmcl.training.kept_file import CHUNK_ROWS, Chunk, KeptFile
+from kmcl.training.kept_progress import KeepingProgress
+
+FORMAT = "kmcl-maps-1"
+VIEW_SEED = 0
+"""Of the views' augmentation. Not the run's seed: runs that differ in it share their files."""
+NUM_SAMPLED_IMAGES = 4
+TOLD_FROM = 2 * 10**9
+"""Bytes above which the space that will be used is told before it is."""
+
+
+class KeptMaps:
+    """The maps that a run trains on and is evaluated on, computed where they are not there yet.
+
+    loading: size, augmentation, batches and seed of the run; its `cache_dir` is where the files go.
+    """
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        loading: LoaderSettings,
+        num_views: int,
+        console: Console,
+        device: str = "cpu",
+    ) -> None:
+        self.num_views = num_views
+        self._classifier = classifier
+        self._loading = loading
+        self._console = console
+        self._device = device
+        self._folder = loading.cache_dir or cache_folder() / "maps"
+
+    def train_loader(
+        self, split: Split, batch_size: int, *, rank: int = 0, world_size: int = 1
+    ) -> BatchLoader:
+        loading = self._loading
+        plan = TrainingPlan(
+            split.targets,
+            batch_size=batch_size,
+            sampling=loading.sampling,
+            seed=loading.seed,
+            rank=rank,
+            world_size=world_size,
+            balance_threshold=loading.balance_threshold,
+        )
+        maker = self._maker(split, "train", loading.augmentation, self.num_views, drop_unreadable=False)
+        return BatchLoader(maker, plan, num_workers=0, pin_memory=loading.pin_memory)
+
+    def eval_loader(
+        self, split: Split, name: str, batch_size: int, *, rank: int = 0, world_size: int = 1
+    ) -> BatchLoader:
+        plan = EvaluationPlan(len(split), batch_size=batch_size, rank=rank, world_size=world_size)
+        maker = self._maker(split, name, "none", 1, drop_unreadable=True)
+        return BatchLoader(maker, plan, num_workers=0, pin_memory=self._loading.pin_memory)
+
+    def _maker(
+        self,
+        split: Split,
+        name: str,
+        augmentation: AugmentationName,
+        num_views: int,
+        *,
+        drop_unreadable: bool,
+    ) -> KeptBatchMaker:
+        images = _Views(split, augmentation, self._loading)
+        files = [self._file(images, view, f"{name}, view {view + 1}") for view in range(num_views)]
+        self._announce(name, sum(file.num_missing_bytes for file in files))
+        unreadable: dict[int, str] = {}
+        for view, file in enumerate(files):
+            what = f"maps of {name}" + (f", view {view + 1} of {num_views}" if num_views > 1 else "")
+            with KeepingProgress(self._console, what, len(split)) as progress:
+                try:
+                    unreadable |= file.complete(
+                        partial(self._compute, images, view, progress),
+                        on_wait=progress.wait_for_another,
+                    )
+                except OSError as error:
+                    raise InputError(
+                        f"{file.path}: the maps of {name} cannot be kept: {error.strerror or error}; "
+                        "what was computed stays there; choose another --cache-dir or free some space"
+                    ) from error
+        if unreadable and not self._loading.skip_bad_images:
+            raise InputError(next(iter(unreadable.values())))
+        return KeptBatchMaker(
+            [file.rows() for file in files],
+            split.targets,
+            self._loading.seed,
+            unreadable,
+            drop_unreadable=drop_unreadable,
+        )
+
+    def _announce(self, name: str, num_bytes: int) -> None:
+        """Tell how much disk is needed where it is much; refuse what cannot fit."""
+        folder = self._folder
+        while not folder.exists():
+            folder = folder.parent
+        free = shutil.disk_usage(folder).free
+        if num_bytes > free:
+            raise InputError(
+                f"the kept maps of {name} need {num_bytes / 1e9:.1f} GB in {self._folder}, where "
+                f"{free / 1e9:.1f} GB are free; use fewer --kept-views, a smaller --image-size, more "
+                "--frozen-stages or another --cache-dir"
+            )
+        if num_bytes > TOLD_FROM:
+            self._console.print(
+                f"the kept maps of {name} will take {num_bytes / 1e9:.1f} GB in {self._folder} "
+                f"({free / 1e9:.1f} GB free)",
+                soft_wrap=True,
+                highlight=False,
+            )
+
+    def _file(self, images: _Views, view: int, what: str) -> KeptFile:
+        identity = {
+            "format": FORMAT,
+            **images.identity,
+            "view": view,
+            "sample": images.sample(view),
+            **self._encoder_identity,
+        }
+        name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
+        about = {"what": what, **identity}
+        return KeptFile(self._folder / f"{name}.maps", len(images.split), self._row_shape, about)
+
+    @cached_property
+    def _encoder_identity(self) -> dict[str, Any]:
+        encoder = self._classifier.encoder
+        return {
+            "encoder": encoder.name,
+            "in_channels": encoder.in_channels,
+            "mean": list(encoder.mean),
+            "std": list(encoder.std),
+            "frozen_stages": encoder.num_frozen_stages,
+            "weights": digest_of(encoder.frozen_tensors()),
+            "timm": version("timm"),
+        }
+
+    @cached_property
+    def _row_shape(self) -> tuple[int, ...]:
+        size = self._loading.image_size
+        return tuple(self._maps(torch.zeros(1, 3, size, size, dtype=torch.uint8)).shape[1:])
+
+    @torch.inference_mode()
+    def _maps(self, images: torch.Tensor) -> np.ndarray[Any, np.dtype[np.float16]]:
+        maps = self._classifier.to(self._device).frozen_maps(images.to(self._device))
+        if maps.ndim == 4:
+            maps = maps.permute(0, 2, 3, 1)
+        halves: np.ndarray[Any, np.dtype[np.float16]] = maps.half().cpu().contiguous().numpy()
+        if not np.isfinite(halves).all():
+            encoder = self._classifier.encoder
+            raise InputError(
+                f"the maps of encoder '{encoder.name}' after {encoder.num_frozen_stages} stages reach "
+                f"{maps.abs().max().item():.3g}, more than float16 can hold; freeze another number of stages "
+                "or use --kept-views 0"
+            )
+        return halves
+
+    def _compute(
+        self, images: _Views, view: int, progress: KeepingProgress, starts: Sequence[int]
+    ) -> Iterator[Chunk]:
+        plan = _ChunkPlan(view, starts, len(images.split))
+        loader = BatchLoader(images.maker, plan, num_workers=images.num_workers, pin_memory=False)
+        progress.start(len(starts) * CHUNK_ROWS)
+        try:
+            for start, batch in zip(starts, loader, strict=True):
+                rows = range(start, start + CHUNK_ROWS)
+                bad = {row: why for row, why in loader.bad_images.items() if row in rows}
+                yield Chunk(self._maps(batch.images), bad)
+                progress.advance(len(batch.indices))
+        finally:
+            loader.close()
+
+
+@dataclass
+class _Views:
+    """The views of a split's images as pixels: view v of image i depends on v, i and the image alone."""
+
+    split: Split
+    augmentation: AugmentationName
+    loading: LoaderSettings
+
+    @property
+    def _working_size(self) -> int:
+        return AUGMENTATIONS[self.augmentation].working_size(self.loading.image_size)
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        return {
+            "images": content_key(self.split.images, self._working_size),
+            "num_images": len(self.split),
+            "image_size": self.loading.image_size,
+            "augmentation": self.augmentation,
+            "view_seed": VIEW_SEED,
+        }
+
+    def sample(self, view: int) -> str:
+        """A digest of a few images of a view: another one when the code of an augmentation changes."""
+        maker = self._maker_of(DecodedImages(self.split.images, self._working_size))
+        plan = BatchPlan(view, 0, np.arange(min(NUM_SAMPLED_IMAGES, len(self.split))))
+        delivery = maker[plan]
+        if delivery.batch is None:
+            raise InputError(delivery.failure or "the images cannot be read")
+        return hashlib.sha256(delivery.batch.images.contiguous().numpy().tobytes()).hexdigest()[:32]
+
+    @cached_property
+    def maker(self) -> BatchMaker:
+        loading = self.loading
+        source = open_cached(
+            self.split.images,
+            self._working_size,
+            loading.cache,
+            cache_dir=loading.cache_dir,
+            skip_bad_images=loading.skip_bad_images,
+        )
+        return self._maker_of(source)
+
+    @property
+    def num_workers(self) -> int:
+        if self.loading.num_workers is not None:
+            return self.loading.num_workers
+        return default_num_workers(self.augmentation, decodes=isinstance(self.maker.source, DecodedImages))
+
+    def _maker_of(self, source: ImageSource) -> BatchMaker:
+        return BatchMaker(
+            source=source,
+            targets=np.asarray(self.split.targets, dtype=np.int8),
+            augmentation=AUGMENTATIONS[self.augmentation],
+            image_size=self.loading.image_size,
+            seed=VIEW_SEED,
+            # A row per image, whatever happens; that of an unreadable one is never read.
+            bad_image_rule="replace" if self.loading.skip_bad_images else "refuse",
+        )
+
+
+class _ChunkPlan(Sampler[BatchPlan]):
+    """One batch per chunk of a file. A view takes the place of an epoch in the random numbers."""
+
+    def __init__(self, view: int, starts: Sequence[int], num_images: int) -> None:
+        self._view, self._starts, self._num_images = view, starts, num_images
+
+    def set_epoch(self, epoch: int) -> None:
+        """Nothing depends on it; all plans answer the same calls."""
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __iter__(self) -> Iterator[BatchPlan]:
+        for start in self._starts:
+            stop = min(start + CHUNK_ROWS, self._num_images)
+            yield BatchPlan(self._view, start, np.arange(start, stop, dtype=np.int64))

@@ -1,0 +1,242 @@
+"""Runs with frozen stages and kept views: what they share, what they resume, what they predict."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+
+from kmcl.data import open_dataset
+from kmcl.errors import InputError
+from kmcl.evaluation.predictions import Predictions
+from kmcl.models.encoder import build_encoder
+from kmcl.serving import load
+from kmcl.training.lightning import Callback
+from kmcl.training.settings import TrainingSettings, resolve_settings
+from kmcl.training.train import resume, train
+
+TINY = {
+    "encoder": "test_resnet",
+    "weights": "none",
+    "image_size": 32,
+    "augmentation": "light",
+    "learning_rate": 2e-3,
+    "batch_size": 20,
+    "epochs": 2,
+    "workers": 0,
+    "frozen_stages": 2,
+    "kept_views": 2,
+    "data_options": {"size": 120},
+}
+
+
+def settings_with(cache: Path, **changes: object) -> TrainingSettings:
+    return resolve_settings("digits", flags=TINY | {"cache_dir": cache} | changes)
+
+
+def console() -> Console:
+    return Console(file=io.StringIO(), width=200)
+
+
+def said(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def epochs_of(run: Path) -> list[dict[str, float]]:
+    with (run / "epochs.csv").open() as file:
+        return [{k: float(v) for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
+
+
+@pytest.fixture(scope="module")
+def weights_file(tmp_path_factory) -> Path:
+    """Initial weights that do not depend on a run's seed, as pretrained ones do not."""
+    torch.manual_seed(5)
+    path = tmp_path_factory.mktemp("weights") / "encoder.pth"
+    torch.save(build_encoder("test_resnet", image_size=32).backbone.state_dict(), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, weights_file: Path) -> Path:
+    folder = tmp_path_factory.mktemp("kept")
+    train(settings_with(folder / "cache", weights=str(weights_file)), folder / "run")
+    return folder
+
+
+def test_predictions_are_those_of_the_saved_model_on_the_images(finished: Path):
+    predictor = load(finished / "run")
+    for name in ("val", "test"):
+        split = open_dataset("digits", size=120).splits[name]
+        measured = Predictions.load(finished / "run" / "predictions" / f"{name}.npz")
+        found = predictor.predict([split.images.load(index) for index in range(len(split))])
+        scores = np.array([[label.score for label in prediction.labels] for prediction in found])
+        np.testing.assert_allclose(scores, measured.scores, atol=1e-4)
+        assert np.ptp(measured.scores, axis=0).min() > 2e-3  # the scores differ between images by far more
+    assert json.loads((finished / "run" / "metrics.json").read_text())["best"]["val_map"] > 0
+
+
+def test_the_saved_model_is_whole_and_its_first_stages_are_the_initial_ones(
+    finished: Path, weights_file: Path
+):
+    initial = torch.load(weights_file, weights_only=True)
+    saved = load_file(finished / "run" / "model" / "model.safetensors")
+    prefix = "encoder.backbone."
+    assert {name.removeprefix(prefix) for name in saved if name.startswith(prefix)} == set(initial)
+    for name, tensor in initial.items():
+        frozen = name.startswith(("conv1", "bn1", "layer1", "layer2"))
+        if "num_batches_tracked" not in name:
+            assert torch.equal(saved[prefix + name], tensor) == frozen, name
+
+
+def test_other_methods_seeds_and_more_views_find_the_files(
+    finished: Path, tmp_path: Path, weights_file: Path
+):
+    cache = finished / "cache"
+    before = {path: path.stat().st_mtime_ns for path in cache.glob("*.maps")}
+    assert len(before) == 4  # two views of train, val, test
+    output = console()
+    common = {"weights": str(weights_file), "epochs": 1}
+    train(
+        settings_with(cache, method="asl", seed=3, learning_rate=1e-3, sampling="balanced", **common),
+        tmp_path / "asl",
+        output,
+    )
+    assert "maps of" not in said(output)
+    train(settings_with(cache, kept_views=3, sampling="partners", **common), tmp_path / "three", output)
+    assert "maps of train, view 3 of 3: 120 images" in said(output)
+    assert "maps of train, view 1" not in said(output)
+    assert "maps of val" not in said(output)
+    after = {path: path.stat().st_mtime_ns for path in cache.glob("*.maps")}
+    assert len(after) == 5
+    assert before.items() <= after.items()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"augmentation": "photo"},
+        {"frozen_stages": 1},
+        {"image_size": 40},
+        {"data_options": {"size": 120, "seed": 9}},
+        {"weights": "none"},
+    ],
+)
+def test_whatever_changes_the_maps_changes_their_file(
+    finished: Path, tmp_path: Path, weights_file: Path, change
+):
+    output = console()
+    settings = settings_with(finished / "cache", **({"weights": str(weights_file), "epochs": 1} | change))
+    train(settings, tmp_path / "run", output)
+    assert "maps of train, view 1 of 2: 120 images" in said(output)
+    assert ("maps of val" in said(output)) == ("augmentation" not in change)
+
+
+class StopsAfter(Callback):
+    def __init__(self, epochs: int) -> None:
+        self.epochs = epochs
+
+    def on_train_epoch_start(self, trainer, pl_module) -> None:
+        if trainer.current_epoch == self.epochs:
+            raise RuntimeError("stopped by the test")
+
+
+def test_a_resumed_run_comes_to_the_same_numbers(tmp_path: Path):
+    settings = settings_with(tmp_path / "cache", epochs=3, moving_average=0.9)
+    train(settings, tmp_path / "whole")
+    with pytest.raises(RuntimeError, match="stopped by the test"):
+        train(settings, tmp_path / "broken", callbacks=[StopsAfter(1)])
+    assert len(epochs_of(tmp_path / "broken")) == 1
+    shutil.rmtree(tmp_path / "cache")  # what is kept can be computed again
+    resume(tmp_path / "broken")
+    assert epochs_of(tmp_path / "broken") == epochs_of(tmp_path / "whole")
+    whole, broken = (
+        Predictions.load(tmp_path / name / "predictions" / "test.npz") for name in ("whole", "broken")
+    )
+    np.testing.assert_array_equal(whole.scores, broken.scores)
+
+
+def test_one_view_without_augmentation_trains_as_without_keeping(tmp_path: Path):
+    """The same numbers but for float16: kept maps change where things are computed, not what."""
+    cache = tmp_path / "cache"
+    train(settings_with(cache, augmentation="none", kept_views=1), tmp_path / "kept")
+    train(settings_with(cache, augmentation="none", kept_views=0), tmp_path / "anew")
+    for kept, anew in zip(epochs_of(tmp_path / "kept"), epochs_of(tmp_path / "anew"), strict=True):
+        assert kept["train/loss"] == pytest.approx(anew["train/loss"], rel=2e-3)
+    kept, anew = (Predictions.load(tmp_path / name / "predictions" / "test.npz") for name in ("kept", "anew"))
+    np.testing.assert_allclose(kept.scores, anew.scores, atol=5e-4)
+    assert np.ptp(anew.scores, axis=0).min() > 2e-3  # the scores differ between images by far more
+
+
+def test_damage_on_the_disk_is_repaired_before_it_is_trained_on(tmp_path: Path):
+    settings = settings_with(tmp_path / "cache", epochs=1)
+    train(settings, tmp_path / "first")
+    for path in (tmp_path / "cache").glob("*.maps"):
+        with path.open("r+b") as file:
+            file.seek(100)
+            file.write(b"\x00\x7c" * 50)  # infinities
+    train(settings, tmp_path / "second")
+    assert epochs_of(tmp_path / "first") == epochs_of(tmp_path / "second")
+
+
+def test_an_image_that_cannot_be_read_is_named_or_left_out(tmp_path: Path):
+    from PIL import Image
+
+    generator = np.random.default_rng(0)
+    lines = ["image,split,a,b"]
+    for number in range(40):
+        Image.fromarray(generator.integers(0, 255, (32, 32, 3), dtype=np.uint8)).save(
+            tmp_path / f"{number}.png"
+        )
+        split = "train" if number < 24 else "val" if number < 32 else "test"
+        lines.append(f"{number}.png,{split},{number % 2},{number // 2 % 2}")
+    (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "5.png").write_bytes(b"no image")
+    (tmp_path / "33.png").write_bytes(b"no image")
+    changes = TINY | {"batch_size": 8, "epochs": 1, "cache_dir": tmp_path / "cache"}
+    changes["data_options"] = {}
+    word = f"table:{tmp_path / 'labels.csv'}"
+    with pytest.raises(InputError, match=r"5\.png cannot be decoded"):
+        train(resolve_settings(word, flags=changes), tmp_path / "refused")
+    for run in ("computed", "found"):
+        output = console()
+        train(resolve_settings(word, flags=changes | {"skip_bad_images": True}), tmp_path / run, output)
+        assert "1 of 24 images could not be read in training" in said(output)
+        predictions = Predictions.load(tmp_path / run / "predictions" / "test.npz")
+        assert len(predictions.names) == 7
+        assert not any(name.endswith("33.png") for name in predictions.names)
+    assert "maps of" not in said(output)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"frozen_stages": 0}, r"kept_views 2 needs frozen_stages"),
+        ({"augmentation": "none"}, r"kept_views 2 with augmentation 'none'"),
+        ({"compile": True}, r"compile has no effect"),
+        ({"kept_views": -1}, r"kept_views: .* greater than or equal to 0"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(tmp_path: Path, changes, message):
+    with pytest.raises(InputError, match=message):
+        settings_with(tmp_path, **changes)
+
+
+def test_too_many_stages_are_refused(tmp_path: Path):
+    with pytest.raises(InputError, match=r"between 0 and 4, .*got 5"):
+        train(settings_with(tmp_path, frozen_stages=5), tmp_path / "run")
+
+
+def test_what_does_not_fit_on_the_disk_is_refused_beforehand(tmp_path: Path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr("kmcl.training.kept_maps.shutil.disk_usage", lambda folder: usage)
+    with pytest.raises(InputError, match=r"kept maps of train need .* GB .*fewer --kept-views"):
+        train(settings_with(tmp_path / "cache"), tmp_path / "run")
