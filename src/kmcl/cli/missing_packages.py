@@ -18,6 +18,11 @@ EXTRA_OF_PACKAGE = {
     "onnxruntime": "onnx",
     "onnx": "export",
     "onnxscript": "export",
+    "optuna": "studies",
+    "fastapi": "serve",
+    "uvicorn": "serve",
+    "python_multipart": "serve",
+    "prometheus_client": "serve",
 }
 """Extra of each importable name; a test holds it against pyproject.toml."""
 
