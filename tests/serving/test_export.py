@@ -19,8 +19,10 @@ from kmcl.errors import InputError
 from kmcl.methods.interface import MethodOptions
 from kmcl.methods.model_folder import ModelDescription, build_classifier, save_model
 from kmcl.serving import OnnxPredictor, Predictor
+from kmcl.serving.check_images import CheckImages
 from kmcl.serving.export import export_model
 from kmcl.serving.export_metadata import ExportMetadata
+from kmcl.serving.image_predictor import BatchScores
 from kmcl.training.settings import resolve_settings
 
 onnx = pytest.importorskip("onnx", reason="the extra export is not installed")
@@ -121,6 +123,10 @@ def test_int8_is_smaller_near_and_says_so(predictor, model_file: Path, scenes, t
     assert exported.num_bytes < 0.6 * model_file.stat().st_size
     assert 1e-5 < exported.score_difference < 0.2
     assert np.corrcoef(exported.scores.score.ravel(), exported.original.score.ravel())[0, 1] > 0.95
+    thresholds = np.array(predictor.description.thresholds)
+    changed = (exported.original.score >= thresholds) != (exported.scores.score >= thresholds)
+    assert exported.decisions_changed == pytest.approx(changed.mean())
+    assert 0 < exported.decisions_changed < 0.2
     assert OnnxPredictor(tmp_path / "small.onnx").metadata.precision == "int8"
     kinds = [node.op_type for node in onnx.load(str(tmp_path / "small.onnx")).graph.node]
     assert "MatMulInteger" in kinds
@@ -166,7 +172,7 @@ def test_a_run_is_checked_on_its_own_images(predictor: Predictor, tmp_path: Path
     save_model(run / "model", predictor.classifier, predictor.description)
     export(str(run), images=9, as_json=True)
     report = json.loads(capsys.readouterr().out)
-    assert (report["checked_on"], report["map_original"]) == ("scenes of the embedded digits", None)
+    assert (report["checked_on"], report["map"]) == ("scenes of the embedded digits", None)
     settings = resolve_settings("digits", flags={"data_options": {"size": 60}})
     (run / "settings.yaml").write_text(settings.to_yaml())
     export(str(run), images=9, as_json=True)
@@ -178,10 +184,33 @@ def test_a_run_is_checked_on_its_own_images(predictor: Predictor, tmp_path: Path
     scores, targets = predictor.score(images).score, split.targets[:9] == 1
     present = targets.any(axis=0)
     expected = average_precision_score(targets[:, present], scores[:, present], average="macro")
-    assert report["map_original"] == pytest.approx(expected)
-    assert report["map_exported"] == pytest.approx(expected)
+    assert report["map"]["original"] == pytest.approx(expected)
+    assert report["map"]["exported"] == pytest.approx(expected)
+    assert (report["map"]["cost"], report["decisions_changed"]) == (pytest.approx(0, abs=1e-6), 0)
+    assert json.loads((run / "model.onnx.json").read_text()) == report
     export(str(run), images=9)
     assert "of the model itself" in capsys.readouterr().out
+
+
+def test_the_cost_in_map_is_paired_and_signed(scenes):
+    """A file whose scores are reversed for one label loses that label's precision, and the interval says so."""
+    random = np.random.default_rng(0)
+    targets = (random.random((20, 2)) < 0.4).astype(np.int8)
+    score = (0.8 * targets + 0.2 * random.random((20, 2))).astype(np.float32)
+    worse = np.stack([score[:, 0], 1 - score[:, 1]], axis=1)
+    images = CheckImages("scenes", scenes, targets)
+    cost = images.compare(BatchScores(score, score, None), BatchScores(worse, worse, None), ("a", "b"))
+    lost = 1 - average_precision_score(targets[:, 1], worse[:, 1])
+    assert cost.original == 1
+    assert cost.cost == pytest.approx(lost / 2)
+    assert cost.exported == pytest.approx(1 - lost / 2)
+    assert 0 < cost.low < cost.cost < cost.high
+    assert (
+        CheckImages("scenes", scenes).compare(
+            BatchScores(score, score, None), BatchScores(score, score, None), ("a", "b")
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from kmcl.data import Split, open_dataset
 from kmcl.errors import InputError
+from kmcl.evaluation.bootstrap import compare_map
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import mean_average_precision
 from kmcl.serving.image_predictor import BatchScores, ImagePredictor, Pixels
 from kmcl.training.run_folder import RunFolder
+
+LARGEST_DIGITS_CHECK = 500
+"""Scenes without targets of the model's own labels tell no mAP, so that more would be drawn for nothing."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +33,38 @@ class CheckImages:
     targets: npt.NDArray[np.int8] | None = None
     ignored: npt.NDArray[np.bool_] | None = None
 
-    def mean_average_precision(self, scores: BatchScores, labels: tuple[str, ...]) -> float | None:
-        """mAP of a model's scores on these images; None where their targets are unknown."""
+    def predictions(self, scores: BatchScores, labels: tuple[str, ...]) -> Predictions | None:
+        """A model's scores on these images with their targets; None where these are unknown."""
         if self.targets is None:
             return None
         names = tuple(f"image {row}" for row in range(len(self.images)))
-        predictions = Predictions(labels, names, np.asarray(scores.score), self.targets, self.ignored)
-        value = mean_average_precision(predictions)
-        return None if np.isnan(value) else value
+        return Predictions(labels, names, np.asarray(scores.score), self.targets, self.ignored)
+
+    def compare(
+        self, original: BatchScores, exported: BatchScores, labels: tuple[str, ...]
+    ) -> MapCost | None:
+        """What the mAP of the exported file lacks; None without targets, or without a positive of any label."""
+        first, second = self.predictions(original, labels), self.predictions(exported, labels)
+        if first is None or second is None or np.isnan(mean_average_precision(first)):
+            return None
+        cost = compare_map(first, second, np.random.default_rng(0))
+        return MapCost(
+            cost.first.estimate,
+            cost.second.estimate,
+            cost.difference.estimate,
+            cost.difference.low,
+            cost.difference.high,
+        )
+
+
+class MapCost(NamedTuple):
+    """mAP of the model and of its exported file, and the first minus the second with its 95 % interval."""
+
+    original: float
+    exported: float
+    cost: float
+    low: float
+    high: float
 
 
 def find_check_images(folder: Path, predictor: ImagePredictor, limit: int) -> CheckImages:
@@ -43,6 +72,7 @@ def find_check_images(folder: Path, predictor: ImagePredictor, limit: int) -> Ch
     data are still there; else of the embedded digits."""
     split, source = _split_of_run(folder, predictor.labels)
     if split is None:
+        limit = min(limit, LARGEST_DIGITS_CHECK)
         digits = open_dataset("digits", size=max(10, 3 * limit)).splits["test"]
         return CheckImages("scenes of the embedded digits", _load(digits, predictor, range(limit))[0])
     images, kept = _load(split, predictor, range(min(limit, len(split))))

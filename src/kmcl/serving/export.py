@@ -37,6 +37,7 @@ class Exported:
 
     score_difference: the largest of scores and probabilities
     sigma_difference: the largest of sigmas, relative where they exceed 1; None without kernels
+    decisions_changed: share of the decisions (image and label) that come out otherwise at the thresholds
     original, scores: of the model and of the file on those images, to compute metrics from
     """
 
@@ -44,6 +45,7 @@ class Exported:
     num_images: int
     score_difference: float
     sigma_difference: float | None
+    decisions_changed: float
     original: BatchScores
     scores: BatchScores
 
@@ -189,7 +191,9 @@ def _check(predictor: Predictor, run: _Runner, images: Pixels, path: Path) -> Ex
     score_difference = max(
         _largest(scores.score - original.score), _largest(scores.probability - original.probability)
     )
-    return Exported(path, len(images), score_difference, sigma_difference, original, scores)
+    thresholds = np.array(predictor.description.thresholds or (0.5,) * len(predictor.labels))
+    changed = float(((original.score >= thresholds) != (scores.score >= thresholds)).mean())
+    return Exported(path, len(images), score_difference, sigma_difference, changed, original, scores)
 
 
 def _joined(batches: list[list[Any]]) -> BatchScores:
