@@ -193,7 +193,7 @@ def test_a_run_is_checked_on_its_own_images(predictor: Predictor, tmp_path: Path
 
 
 def test_the_cost_in_map_is_paired_and_signed(scenes):
-    """A file whose scores are reversed for one label loses that label's precision, and the interval says so."""
+    """A file whose scores are reversed for one label loses that label's precision, as the interval says."""
     random = np.random.default_rng(0)
     targets = (random.random((20, 2)) < 0.4).astype(np.int8)
     score = (0.8 * targets + 0.2 * random.random((20, 2))).astype(np.float32)

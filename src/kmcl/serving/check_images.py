@@ -43,7 +43,7 @@ class CheckImages:
     def compare(
         self, original: BatchScores, exported: BatchScores, labels: tuple[str, ...]
     ) -> MapCost | None:
-        """What the mAP of the exported file lacks; None without targets, or without a positive of any label."""
+        """What the mAP of the exported file lacks; None without targets, or a positive of any label."""
         first, second = self.predictions(original, labels), self.predictions(exported, labels)
         if first is None or second is None or np.isnan(mean_average_precision(first)):
             return None
