@@ -34,3 +34,10 @@ def test_a_label_that_is_everywhere_or_seen_once_together_does_not_come_along():
 
 def test_a_label_that_nothing_carries():
     assert find_companions(np.array([[0, 1], [-1, 1], [0, 1]], dtype=np.int8)) == ((), ())
+
+
+def test_what_rarely_comes_along_does_not_count():
+    targets = np.zeros((100, 2), dtype=np.int8)
+    targets[:40, 0] = 1
+    targets[:3, 1] = 1  # in 3 of 40: more often than elsewhere, and yet rare
+    assert find_companions(targets) == ((), ((0, 1.0),))

@@ -20,6 +20,7 @@ from kmcl.cli.missing_packages import explain_missing_package
 from kmcl.cli.predict import predict
 from kmcl.cli.push import push
 from kmcl.cli.report import report
+from kmcl.cli.serve import serve
 from kmcl.errors import InputError
 
 
@@ -44,6 +45,7 @@ def make_app(arguments: Sequence[str] | None = None) -> typer.Typer:
     app.command()(report)
     app.command()(explain)
     app.command()(export)
+    app.command()(serve)
     app.command()(push)
     app.command("import-released")(import_released)
     app.command()(complexity)

@@ -42,10 +42,7 @@ def decode_image(path: Path, min_side: int | None = None) -> npt.NDArray[np.uint
     """
     try:
         with Image.open(path) as image:
-            if min_side is not None:
-                image.draft(None, (min_side, min_side))
-            image.load()
-            return _to_rgb_array(_upright(image))
+            return load_rgb(image, min_side)
     except FileNotFoundError:
         raise InputError(f"image {path} does not exist") from None
     except MemoryError:
@@ -54,6 +51,14 @@ def decode_image(path: Path, min_side: int | None = None) -> npt.NDArray[np.uint
         # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error, zlib.error and others.
         reason = str(error) or type(error).__name__
         raise InputError(f"image {path} cannot be decoded: {reason}") from error
+
+
+def load_rgb(image: Image.Image, min_side: int | None = None) -> npt.NDArray[np.uint8]:
+    """The pixels of an image that Pillow has opened, as `decode_image` gives them; errors are Pillow's own."""
+    if min_side is not None:
+        image.draft(None, (min_side, min_side))
+    image.load()
+    return _to_rgb_array(_upright(image))
 
 
 def _upright(image: Image.Image) -> Image.Image:

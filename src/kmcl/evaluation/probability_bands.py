@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from kmcl.data.label_facts import NUMBERS_PER_BAND, Bands
 from kmcl.errors import InputError
@@ -34,6 +35,9 @@ STANDARD_DEVIATIONS = 1.6449
 _PRIOR_PRECISION = np.diag([4.0, 1.0, 4.0])
 _LEAST_SIGMA_DEVIATION = 0.01
 _FARTHEST_SIGMA = 10.0
+
+
+Reals = npt.NDArray[np.floating]
 
 
 class Interval(NamedTuple):
@@ -54,7 +58,7 @@ class ProbabilityBands(NamedTuple):
     sigma_means: Values
     sigma_deviations: Values
 
-    def interval(self, scores: Values, probabilities: Values, sigma: Values | None) -> Interval:
+    def interval(self, scores: Reals, probabilities: Reals, sigma: Reals | None) -> Interval:
         """The band of B x L calibrated probabilities, from the scores and sigmas they come from."""
         centre = logit(probabilities)
         evidence = self._evidence(scores, sigma)
@@ -62,7 +66,7 @@ class ProbabilityBands(NamedTuple):
         half_width = STANDARD_DEVIATIONS * np.sqrt(np.maximum(variances, 0))
         return Interval(_sigmoid(centre - half_width), _sigmoid(centre + half_width))
 
-    def _evidence(self, scores: Values, sigma: Values | None) -> Values:
+    def _evidence(self, scores: Reals, sigma: Reals | None) -> Values:
         """B x L x 3: logit, 1, standardised log σ."""
         logits = logit(scores)
         standardised = np.zeros_like(logits)

@@ -1,0 +1,63 @@
+"""`kmcl serve`: a model behind HTTP, with a page to try it on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+
+def serve(
+    run: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="A run or model folder, a hub's owner/name, or a .onnx file."),
+    ],
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8000,
+    token: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            envvar="KMCL_TOKEN",
+            help="Ask clients for this bearer token. Better given by the variable: others see flags.",
+            show_default="none",
+        ),
+    ] = None,
+    max_body: Annotated[float, typer.Option(help="Largest request, in MiB.")] = 32,
+    max_pixels: Annotated[float, typer.Option(help="Largest image, in million pixels.")] = 50,
+    max_images: Annotated[int, typer.Option(min=1, help="Most images in one request.")] = 32,
+    max_waiting: Annotated[int, typer.Option(min=1, help="Most images that wait for the model.")] = 256,
+    batch_size: Annotated[int, typer.Option(min=1, help="Most images the model scores at once.")] = 32,
+    timeout: Annotated[float, typer.Option(help="Seconds a request may take.")] = 30,
+    access_log: Annotated[bool, typer.Option(help="Log every request.")] = False,
+) -> None:
+    """Serve a model over HTTP: POST /v1/predict, and a page to try it on at /.
+
+    Ends on Ctrl-C or SIGTERM, after what it has accepted is answered.
+    """
+    # Before the model is loaded, which takes longer than saying that one of these is not installed.
+    import fastapi  # noqa: F401
+    import prometheus_client  # noqa: F401
+    import python_multipart  # noqa: F401
+    import uvicorn  # noqa: F401
+
+    from kmcl.serving import open_predictor
+    from kmcl.serving.service.server import open_socket
+    from kmcl.serving.service.server import serve as serve_until_stopped
+    from kmcl.serving.service.settings import MEGABYTE, MEGAPIXEL, ServiceSettings
+
+    settings = ServiceSettings(
+        max_body_bytes=round(max_body * MEGABYTE),
+        max_image_pixels=round(max_pixels * MEGAPIXEL),
+        max_images=max_images,
+        max_waiting=max_waiting,
+        batch_size=batch_size,
+        timeout_seconds=timeout,
+        token=token or None,
+    )
+    opened = open_socket(host, port)
+    predictor = open_predictor(run)
+    name = run.resolve().name if run.exists() else str(run)
+    shown_host = f"[{host}]" if ":" in host else host
+    typer.echo(f"{run}: {len(predictor.labels)} labels; look at http://{shown_host}:{port}/", err=True)
+    serve_until_stopped(predictor, settings, opened, name=name, access_log=access_log)

@@ -1,0 +1,245 @@
+"""The service as an ASGI application: routes, and what they do in which order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from kmcl import __version__
+from kmcl.serving.image_predictor import ImagePredictor, Pixels
+from kmcl.serving.service import schemas
+from kmcl.serving.service.answers import describe_companions, describe_images
+from kmcl.serving.service.batching import Explain, MicroBatcher
+from kmcl.serving.service.decoding import decode_upload
+from kmcl.serving.service.errors import CODES, ServiceError
+from kmcl.serving.service.gate import Gate
+from kmcl.serving.service.label_context import LabelContext
+from kmcl.serving.service.metrics import ServiceMetrics
+from kmcl.serving.service.openapi import label_schema, predict_body, refusals
+from kmcl.serving.service.page import add_page
+from kmcl.serving.service.saliency import LABELS_PER_IMAGE, Explainer
+from kmcl.serving.service.settings import ServiceSettings
+from kmcl.serving.service.uploads import Upload, read_uploads
+
+DECODERS = min(4, os.cpu_count() or 1)
+
+
+class Service:
+    """A model at work for one application: its thread, its decoders, its figures."""
+
+    def __init__(self, predictor: ImagePredictor, settings: ServiceSettings, name: str) -> None:
+        self.predictor = predictor
+        self.settings = settings
+        self.name = name
+        self.context = LabelContext.of(predictor)
+        self.explainer = Explainer(predictor)
+        self.metrics = ServiceMetrics(lambda: self.batcher.num_waiting)
+        self.batcher = MicroBatcher(
+            predictor.score,
+            batch_size=settings.batch_size,
+            max_waiting=settings.max_waiting,
+            on_batch=self.metrics.count_batch,
+        )
+        self.decoders: ThreadPoolExecutor | None = None
+        grey = np.full((1, predictor.image_size, predictor.image_size, 3), 128, dtype=np.uint8)
+        self.has_sigma = predictor.score(grey).sigma is not None  # also warms the model up
+
+    def start(self) -> None:
+        self.decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="kmcl-decoder")
+        self.batcher.start()
+
+    def close(self) -> None:
+        """Finish what was accepted."""
+        self.batcher.close()
+        if self.decoders is not None:
+            self.decoders.shutdown(cancel_futures=True)
+
+    async def predict(self, request: Request, explains: bool, wanted: tuple[int, ...]) -> bytes:
+        """The JSON of an answer, within the time a request may take."""
+        phase = "receiving the images"
+        try:
+            async with asyncio.timeout(self.settings.timeout_seconds):
+                uploads = await read_uploads(request, self.settings.max_images)
+                explain = self._explanation(explains, wanted, len(uploads))
+                phase = "decoding the images"
+                images = await self._decode(uploads)
+                phase = "waiting for the model"
+                job = self.batcher.submit(images, explain)
+                scores, maps = await asyncio.wrap_future(job)  # a timeout cancels what has not begun
+        except TimeoutError:
+            status = 408 if phase.startswith("receiving") else 504
+            seconds = self.settings.timeout_seconds
+            raise ServiceError(status, "timeout", f"{phase} took longer than {seconds:g} s") from None
+        answer = describe_images([upload.name for upload in uploads], scores, self.context, maps)
+        return json.dumps(answer, separators=(",", ":")).encode()
+
+    async def _decode(self, uploads: list[Upload]) -> Pixels:
+        loop = asyncio.get_running_loop()
+        limit = self.settings.max_image_pixels
+        decoding = [
+            loop.run_in_executor(
+                self.decoders, decode_upload, upload.content, upload.name, self.predictor, limit
+            )
+            for upload in uploads
+        ]
+        try:
+            return np.stack(await asyncio.gather(*decoding))
+        finally:
+            for one in decoding:
+                one.cancel()  # where one image is refused, the rest need not be decoded
+
+    def _explanation(self, explains: bool, wanted: tuple[int, ...], num_images: int) -> Explain | None:
+        if not explains:
+            return None
+        if not self.explainer.is_available:
+            raise ServiceError(
+                422, "no_saliency", "this model has no saliency maps: they need a model in torch, and captum"
+            )
+        num_maps = num_images * (len(wanted) or LABELS_PER_IMAGE)
+        if num_maps > self.settings.max_maps:
+            raise ServiceError(
+                413,
+                "too_many_maps",
+                f"a request may ask for at most {self.settings.max_maps} saliency maps; "
+                f"these images may need {num_maps}",
+            )
+        return partial(self.explainer.explain, thresholds=self.context.thresholds, wanted=wanted)
+
+    def describe(self) -> schemas.Labels:
+        context = self.context
+        return schemas.Labels(
+            name=self.name,
+            labels=[
+                schemas.LabelDescription(
+                    label=label,
+                    threshold=float(context.thresholds[k]),
+                    probability_threshold=float(context.probability_thresholds[k]),
+                    companions=[schemas.Companion(**one) for one in describe_companions(context, k)],
+                )
+                for k, label in enumerate(context.labels)
+            ],
+            image_size=self.predictor.image_size,
+            has_bands=context.bands is not None,
+            has_sigma=self.has_sigma,
+            has_saliency=self.explainer.is_available,
+            max_images=self.settings.max_images,
+            max_body_bytes=self.settings.max_body_bytes,
+        )
+
+
+def create_application(
+    predictor: ImagePredictor, settings: ServiceSettings | None = None, name: str = "kmcl"
+) -> FastAPI:
+    """The service of one model.
+
+    name: of the model, shown to clients
+    """
+    settings = settings or ServiceSettings()
+    service = Service(predictor, settings, name)
+
+    @asynccontextmanager
+    async def lifespan(application: FastAPI) -> AsyncIterator[None]:
+        service.start()
+        yield
+        await asyncio.to_thread(service.close)
+
+    application = FastAPI(
+        title="kmcl",
+        version=__version__,
+        description=f"Labels of images by the model {name!r}.",
+        lifespan=lifespan,
+        docs_url=None,  # its page loads scripts from outside
+        redoc_url=None,
+    )
+    application.state.service = service
+    _add_routes(application, service)
+    add_page(application)
+    _add_error_handlers(application)
+    routes = frozenset(route.path for route in application.routes if hasattr(route, "path"))
+    application.add_middleware(Gate, settings=settings, metrics=service.metrics, routes=routes)
+    return application
+
+
+def _add_routes(application: FastAPI, service: Service) -> None:
+    labels = service.predictor.labels
+    label_names = Query(
+        default_factory=list,
+        description="a label to explain, may be repeated; those present if none is named",
+        json_schema_extra=label_schema(labels),
+    )
+
+    @application.post(
+        "/v1/predict",
+        response_model=schemas.Predictions,
+        responses=refusals(400, 401, 408, 413, 415, 422, 429, 500, 503, 504),
+        openapi_extra={"requestBody": predict_body(service.settings.max_images)},
+        summary="Labels of one or several images",
+    )
+    async def predict(
+        request: Request,
+        saliency: Annotated[bool, Query(description="add saliency maps")] = False,
+        saliency_label: list[str] = label_names,
+    ) -> Response:
+        wanted = []
+        for label in dict.fromkeys(saliency_label):
+            if label not in labels:
+                raise ServiceError(422, "unknown_label", f"the model has no label {label!r}")
+            wanted.append(labels.index(label))
+        body = await service.predict(request, saliency or bool(wanted), tuple(wanted))
+        return Response(body, media_type="application/json")
+
+    @application.get("/v1/labels", responses=refusals(401), summary="The model's labels")
+    async def describe_labels() -> schemas.Labels:
+        return service.describe()
+
+    @application.get("/healthz", responses=refusals(503), summary="Whether images can be sent")
+    async def health() -> schemas.Health:
+        if not service.batcher.is_working:
+            raise ServiceError(503, "stopping", "the service is shutting down")
+        return schemas.Health(status="ok")
+
+    @application.get(
+        "/metrics",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **refusals(401)},
+        summary="Figures for Prometheus",
+    )
+    async def metrics() -> Response:
+        return Response(service.metrics.text(), media_type=service.metrics.content_type)
+
+
+def _add_error_handlers(application: FastAPI) -> None:
+    async def refuse(request: Request, error: Any) -> Response:
+        return refused(error).response()
+
+    for kind in (ServiceError, HTTPException, RequestValidationError, ClientDisconnect, Exception):
+        application.add_exception_handler(kind, refuse)
+
+
+def refused(error: Exception) -> ServiceError:
+    """Any error as a refusal of the one shape; what went wrong inside is not told to strangers."""
+    if isinstance(error, ServiceError):
+        return error
+    if isinstance(error, HTTPException):
+        code = CODES.get(error.status_code, "error")
+        return ServiceError(error.status_code, code, str(error.detail), error.headers)
+    if isinstance(error, RequestValidationError):
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        return ServiceError(422, CODES[422], f"{where}: {first['msg']}")
+    if isinstance(error, ClientDisconnect):
+        return ServiceError(400, "disconnected", "the body ended before it was whole")
+    return ServiceError(500, "internal_error", "the service failed; its log says why")

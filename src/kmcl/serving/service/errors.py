@@ -1,0 +1,38 @@
+"""How the service says no: a status, and always the same JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from starlette.responses import Response
+
+
+class ServiceError(Exception):
+    """A request that is not answered as asked.
+
+    code:    one word for programs
+    message: one sentence for people
+    """
+
+    def __init__(
+        self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.headers = dict(headers or {})
+
+    def response(self) -> Response:
+        body = json.dumps({"error": {"code": self.code, "message": self.message}})
+        return Response(body, self.status, self.headers, media_type="application/json")
+
+
+def come_back(code: str, message: str, seconds: int, status: int = 429) -> ServiceError:
+    """A refusal that another try may not meet."""
+    return ServiceError(status, code, message, {"Retry-After": str(max(1, seconds))})
+
+
+CODES = {400: "bad_request", 404: "not_found", 405: "method_not_allowed", 422: "invalid_request"}
+"""For errors that the framework itself raises."""

@@ -1,0 +1,52 @@
+"""Heat maps for the service: which labels of a request are explained, and by what."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kmcl.serving.image_predictor import BatchScores, ImagePredictor, Pixels
+
+if TYPE_CHECKING:
+    from kmcl.evaluation.ranking import Values
+
+LABELS_PER_IMAGE = 5
+
+Maps = list[dict[int, "Values"]]
+"""For each image the G x G heat, 0 to 1, of some labels by their index."""
+
+
+class Explainer:
+    """Grad-CAM of a model's labels; only a model in torch has it, and where captum is installed."""
+
+    def __init__(self, predictor: ImagePredictor) -> None:
+        self._classifier = getattr(predictor, "classifier", None)
+
+    @property
+    def is_available(self) -> bool:
+        return self._classifier is not None and find_spec("captum") is not None
+
+    def explain(
+        self, images: Pixels, scores: BatchScores, thresholds: Values, wanted: tuple[int, ...]
+    ) -> Maps:
+        """Maps of the wanted labels of every image; if none is named, of those present, the five surest
+        (the nearest one where none is)."""
+        from kmcl.reports.saliency import label_heat
+
+        chosen = [wanted or choose_labels(row, thresholds) for row in scores.score]
+        rows = [row for row, labels in enumerate(chosen) for _ in labels]
+        flat = [label for labels in chosen for label in labels]
+        heat = label_heat(self._classifier, images, rows, flat)  # type: ignore[arg-type]
+        maps: Maps = [{} for _ in images]
+        for row, label, one in zip(rows, flat, heat, strict=True):
+            maps[row][label] = one
+        return maps
+
+
+def choose_labels(scores: Values, thresholds: Values) -> tuple[int, ...]:
+    margins = scores - thresholds
+    order = np.argsort(-margins, kind="stable")
+    present = tuple(int(label) for label in order[:LABELS_PER_IMAGE] if margins[label] >= 0)
+    return present or (int(order[0]),)

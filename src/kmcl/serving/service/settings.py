@@ -1,0 +1,55 @@
+"""What the service allows, and when it says no."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kmcl.errors import InputError
+
+MEGABYTE = 2**20
+MEGAPIXEL = 1_000_000
+
+
+@dataclass(frozen=True)
+class ServiceSettings:
+    """The limits of one service.
+
+    max_body_bytes:   of one request; more is refused as soon as it is announced or has come in
+    max_held_bytes:   of all requests together that are being received or answered
+    max_image_pixels: width x height of one image, read from its head before anything is decoded
+    max_images:       in one request
+    max_maps:         saliency maps in one request; each costs about three times an image
+    max_requests:     being received or answered at a time; the next is told to come back
+    max_waiting:      images that wait for the model; a request that would exceed it is told to come back
+    batch_size:       most images the model scores at once
+    timeout_seconds:  for a request from its first byte to its answer
+    token:            what `Authorization: Bearer` must carry for /v1 and /metrics; None for no such check
+    """
+
+    max_body_bytes: int = 32 * MEGABYTE
+    max_held_bytes: int = 256 * MEGABYTE
+    max_image_pixels: int = 50 * MEGAPIXEL
+    max_images: int = 32
+    max_maps: int = 64
+    max_requests: int = 64
+    max_waiting: int = 256
+    batch_size: int = 32
+    timeout_seconds: float = 30.0
+    token: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if name != "token" and value <= 0:
+                raise InputError(f"{name} must be above 0; got {value}")
+        if self.max_held_bytes < self.max_body_bytes:
+            raise InputError(
+                f"max_held_bytes ({self.max_held_bytes}) must hold at least one request of max_body_bytes "
+                f"({self.max_body_bytes})"
+            )
+        if self.max_waiting < self.max_images:
+            raise InputError(
+                f"max_waiting ({self.max_waiting}) must hold at least one request of max_images "
+                f"({self.max_images})"
+            )
+        if self.token is not None and (not self.token.isascii() or not self.token.strip()):
+            raise InputError("the token must be at least one visible ASCII character")

@@ -1,0 +1,167 @@
+"""What the service answers is what the model says."""
+
+from __future__ import annotations
+
+import io
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from starlette.testclient import TestClient
+
+from kmcl.data.augmentation import resize
+from kmcl.evaluation.probability_bands import ProbabilityBands
+from kmcl.reports.saliency import label_heat
+from kmcl.serving import OnnxPredictor, Predictor
+from kmcl.serving.export import export_model
+from kmcl.serving.service import schemas
+from kmcl.serving.service.label_context import LabelContext
+
+from .conftest import LABELS, make_image, make_predictor
+
+
+def send(client: TestClient, *contents: bytes, **parameters: object):
+    files = [("images", (f"{number}.png", content)) for number, content in enumerate(contents)]
+    return client.post("/v1/predict", files=files, params=parameters)
+
+
+def test_answers_are_those_of_kmcl_predict(client: TestClient, predictor: Predictor):
+    contents = [make_image(seed) for seed in range(5)]
+    answer = send(client, *contents)
+    assert answer.status_code == 200, answer.text
+    found = schemas.Predictions.model_validate_json(answer.content)
+    assert [image.name for image in found.images] == ["0.png", "1.png", "2.png", "3.png", "4.png"]
+    expected = predictor.predict([Image.open(io.BytesIO(content)) for content in contents])
+    decisions = set()
+    for image, one in zip(found.images, expected, strict=True):
+        for label, wanted in zip(image.labels, one.labels, strict=True):
+            assert (label.label, label.present) == (wanted.label, wanted.present)
+            assert label.probability == pytest.approx(wanted.probability, abs=2e-6)
+            assert label.score == pytest.approx(wanted.score, abs=2e-6)
+            assert label.threshold == pytest.approx(wanted.threshold)
+            assert label.sigma == pytest.approx(wanted.sigma, abs=2e-6)
+            assert label.present == (label.probability >= label.probability_threshold)
+            assert label.low < label.probability < label.high
+            assert label.saliency is None
+            decisions.add(label.present)
+    assert decisions == {True, False}  # else the comparison would mean little
+
+
+def test_bands_are_those_of_the_description(client: TestClient, predictor: Predictor):
+    found = schemas.Predictions.model_validate_json(send(client, make_image(1)).content).images[0]
+    bands = ProbabilityBands.from_rows(predictor.description.bands)
+    values = {
+        name: np.array([[getattr(label, name) for label in found.labels]])
+        for name in ("score", "probability", "sigma")
+    }
+    low, high = bands.interval(values["score"], values["probability"], values["sigma"])
+    np.testing.assert_allclose(low[0], [label.low for label in found.labels], atol=1e-5)
+    np.testing.assert_allclose(high[0], [label.high for label in found.labels], atol=1e-5)
+
+
+def test_companions_go_with_present_labels(client: TestClient):
+    contents = [make_image(seed) for seed in range(8)]
+    found = schemas.Predictions.model_validate_json(send(client, *contents).content)
+    ants = [image.labels[0] for image in found.images]
+    for ant in ants:
+        shares = [(one.label, one.share) for one in ant.companions]
+        assert shares == ([("bee", 0.75), ("emu", 0.25)] if ant.present else [])
+    labels = schemas.Labels.model_validate_json(client.get("/v1/labels").content)
+    assert [label.label for label in labels.labels] == list(LABELS)
+    assert [(one.label, one.share) for one in labels.labels[3].companions] == [("cat & dog", 0.3)]
+    assert (labels.has_bands, labels.has_sigma, labels.has_saliency) == (True, True, True)
+    assert labels.image_size == 32
+    # sigmoid(logit(0.4) / 0.5 - 1): the threshold of a score as one of a probability
+    assert labels.labels[0].probability_threshold == pytest.approx(1 / (1 + np.exp(-2 * np.log(2 / 3) + 1)))
+
+
+def test_saliency_is_that_of_the_reports(client: TestClient, predictor: Predictor):
+    content = make_image(3)
+    answer = send(client, content, saliency_label=["emu", "bee"])
+    labels = schemas.Predictions.model_validate_json(answer.content).images[0].labels
+    assert [label.saliency is not None for label in labels] == [False, True, False, True]
+    pixels = resize(np.array(Image.open(io.BytesIO(content)).convert("RGB")), 32, 32)
+    heat = label_heat(predictor.classifier, pixels[None], [0, 0], [1, 3])
+    assert heat.max() == 1
+    for label, expected in ((labels[1], heat[0]), (labels[3], heat[1])):
+        np.testing.assert_allclose(label.saliency.values, expected, atol=6e-4)
+        assert (label.saliency.rows, label.saliency.columns) == expected.shape
+
+
+def test_saliency_of_the_present_labels(client: TestClient):
+    images = schemas.Predictions.model_validate_json(
+        send(client, *[make_image(seed) for seed in range(6)], saliency=True).content
+    ).images
+    for image in images:
+        present = [label.present for label in image.labels]
+        explained = [label.saliency is not None for label in image.labels]
+        if any(present):
+            assert explained == present
+        else:
+            margins = [label.score - label.threshold for label in image.labels]
+            assert explained.index(True) == int(np.argmax(margins))
+
+
+def test_a_model_without_kernels_has_no_sigma(client_of):
+    client = client_of(make_predictor("asl"))
+    label = send(client, make_image(0)).json()["images"][0]["labels"][0]
+    assert label["sigma"] is None
+    assert label["low"] < label["probability"] < label["high"]
+    assert client.get("/v1/labels").json()["has_sigma"] is False
+
+
+def test_an_exported_model_answers_the_same_without_saliency(client: TestClient, client_of, tmp_path):
+    pytest.importorskip("onnx", reason="the extra export is not installed")
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (4, 32, 32, 3), dtype=np.uint8)
+    export_model(make_predictor(), tmp_path / "model.onnx", images)
+    exported = client_of(OnnxPredictor(tmp_path / "model.onnx"))
+    content = make_image(2, 32, 32)  # of the model's own size: the two resize slightly differently
+    ours, theirs = (send(one, content).json()["images"][0]["labels"] for one in (client, exported))
+    for a, b in zip(ours, theirs, strict=True):
+        for name in ("probability", "score", "sigma", "low", "high", "probability_threshold"):
+            assert a[name] == pytest.approx(b[name], abs=1e-4), name
+        assert a["companions"] == b["companions"]
+    assert exported.get("/v1/labels").json()["has_saliency"] is False
+    refusal = send(exported, content, saliency=True)
+    assert (refusal.status_code, refusal.json()["error"]["code"]) == (422, "no_saliency")
+
+
+def test_an_older_run_gets_bands_and_companions_from_its_val_predictions(tmp_path):
+    from dataclasses import replace
+
+    from kmcl.data.companions import find_companions
+    from kmcl.evaluation.predictions import Predictions
+
+    predictor = make_predictor()
+    rng = np.random.default_rng(0)
+    targets = rng.integers(0, 2, (60, 4)).astype(np.int8)
+    targets[:, 1] = targets[:, 0]
+    scores = rng.random((60, 4)).astype(np.float32)
+    (tmp_path / "predictions").mkdir()
+    Predictions(LABELS, tuple(map(str, range(60))), scores, targets).save(tmp_path / "predictions/val.npz")
+    older = replace(predictor.description, bands=None, companions=None)
+    context = LabelContext.of(Predictor(predictor.classifier, older, tmp_path))
+    assert context.companions == find_companions(targets)
+    assert context.companions[0][0] == (1, 1.0)
+    assert context.bands is not None
+    shutil.rmtree(tmp_path / "predictions")
+    nothing = LabelContext.of(Predictor(predictor.classifier, older, tmp_path))
+    assert (nothing.bands, nothing.companions) == (None, ((),) * 4)
+
+
+def test_formats_orientations_and_modes_are_read_as_elsewhere(client: TestClient):
+    """JPEG, WebP, grey, transparent: all that `kmcl predict` reads from files of those formats."""
+    grey = np.linspace(0, 255, 64 * 48).reshape(48, 64).astype(np.uint8)
+    pictures = []
+    for mode, file_format in (("L", "JPEG"), ("RGB", "WEBP"), ("RGBA", "PNG"), ("P", "GIF"), ("RGB", "TIFF")):
+        buffer = io.BytesIO()
+        Image.fromarray(grey).convert(mode).save(buffer, file_format)
+        pictures.append(buffer.getvalue())
+    answer = send(client, *pictures)
+    assert answer.status_code == 200, answer.text
+    probabilities = [[label["probability"] for label in image["labels"]] for image in answer.json()["images"]]
+    np.testing.assert_allclose(probabilities, [probabilities[2]] * 5, atol=0.02)
+    assert torch.tensor(probabilities).std() > 0.05
