@@ -20,6 +20,10 @@ from kmcl.training.settings import TrainingSettings, resolve_settings
 COMMANDS = [
     "train",
     "compare",
+    "study kernels",
+    "study terms",
+    "study data-size",
+    "study weights",
     "evaluate",
     "predict",
     "report",

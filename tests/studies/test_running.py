@@ -29,18 +29,7 @@ from kmcl.studies.study import run_study
 from kmcl.studies.variants import parse_variants
 from kmcl.training.settings import resolve_settings
 from kmcl.training.train import train
-
-TINY = {
-    "encoder": "test_convnext",
-    "weights": "none",
-    "image_size": 32,
-    "augmentation": "light",
-    "learning_rate": 2e-3,
-    "batch_size": 20,
-    "epochs": 1,
-    "workers": 0,
-    "data_options": {"size": "120"},
-}
+from studies_settings import TINY
 
 
 def tiny_plan(methods: str, seeds: tuple[int, ...], **changes: object) -> StudyPlan:

@@ -49,6 +49,10 @@ def make_app(arguments: Sequence[str] | None = None) -> typer.Typer:
     app.command()(push)
     app.command("import-released")(import_released)
     app.command()(complexity)
+    if arguments is None or "study" in arguments:
+        app.add_typer(import_module("kmcl.cli.study").study_app, name="study", help=STUDY_SUMMARY)
+    else:
+        app.command("study", help=STUDY_SUMMARY)(lambda: None)
     app.add_typer(data_app, name="data")
     app.add_typer(figure_app, name="figure")
     return app
@@ -59,6 +63,8 @@ SUMMARIES = {
     "compare": "Train METHODS on DATA with every seed, and set them side by side with paired intervals.",
 }
 """The commands that have a flag for every setting."""
+
+STUDY_SUMMARY = "The paper's studies: kernels, terms of the loss, size of the data, weights."
 
 
 def _with_settings(name: str) -> Callable[..., None]:

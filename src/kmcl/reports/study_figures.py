@@ -1,10 +1,24 @@
-"""Figures of a study: every training as a dot, differences to the reference with intervals."""
+"""Figures of studies: every training as a dot, differences with intervals, curves over the data's size."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kmcl.reports.blocks import Cell, Picture, Table
-from kmcl.reports.drawing import FULL_WIDTH, INK, dot_look, figure_style, new_figure, shorten
-from kmcl.studies.results import StudyResult
+from kmcl.reports.drawing import (
+    FULL_WIDTH,
+    INK,
+    dot_look,
+    figure_style,
+    legend_below,
+    line_look,
+    new_axes,
+    new_figure,
+    shorten,
+)
+from kmcl.studies.designs import TERMS, method_name
+from kmcl.studies.results import StudyResult, VariantResult
+from kmcl.studies.weight_search import SearchPoint
 
 
 def comparison_picture(result: StudyResult, name: str = "comparison") -> Picture:
@@ -19,7 +33,7 @@ def comparison_picture(result: StudyResult, name: str = "comparison") -> Picture
             else (figure.add_subplot(), None)
         )
         for place, variant in enumerate(variants):
-            look = dot_look(0 if variant.name == result.reference else 1)
+            look = dot_look(1 if variant.difference is not None else 0)
             spread = variant.metrics["mAP"]
             values = [100 * value for value in spread.values]
             left.scatter(values, [place] * len(values), s=22, alpha=0.55, linewidths=0, **look)
@@ -49,4 +63,74 @@ def comparison_picture(result: StudyResult, name: str = "comparison") -> Picture
         alt=f"mAP on {result.split} of each method, one dot a seed. Means: {words}.",
         caption=f"mAP on {result.split}: {words}.",
         numbers=Table.of("mAP as fractions", header, rows),
+    )
+
+
+def size_picture(result: StudyResult) -> Picture:
+    """mAP over the part of the training images: a line through the means, a dot for each training."""
+    curves: dict[str, list[VariantResult]] = {}
+    for variant in sorted(result.variants, key=lambda variant: variant.changes["train_fraction"]):
+        curves.setdefault(method_name(variant.name, variant.changes), []).append(variant)
+    with figure_style():
+        figure, axes = new_axes(width=6.4, height=4.2)
+        for place, (name, variants) in enumerate(curves.items()):
+            parts = [100 * variant.changes["train_fraction"] for variant in variants]
+            look = line_look(place)
+            axes.plot(parts, [100 * variant.metrics["mAP"].mean for variant in variants], label=name, **look)
+            values = [[100 * value for value in variant.metrics["mAP"].values] for variant in variants]
+            axes.fill_between(
+                parts, [min(v) for v in values], [max(v) for v in values], color=look["color"], alpha=0.15
+            )
+            for part, dots in zip(parts, values, strict=True):
+                axes.scatter([part] * len(dots), dots, s=14, alpha=0.5, linewidths=0, color=look["color"])
+        axes.set(
+            xlabel="training images (%)",
+            ylabel=f"mAP on {result.split} (%)",
+            title="Means, single trainings and their range",
+        )
+        axes.set_xlim(left=0)
+        legend_below(axes)
+    rows = [
+        (name, variant.changes["train_fraction"], spread.mean, min(spread.values), max(spread.values))
+        for name, variants in curves.items()
+        for variant in variants
+        for spread in [variant.metrics["mAP"]]
+    ]
+    words = "; ".join(f"{name} {100 * part:g} %: {100 * mean:.2f}" for name, part, mean, _, _ in rows)
+    return Picture(
+        "data-size",
+        figure,
+        alt=f"mAP on {result.split} over the part of the training images. {words}.",
+        caption=words,
+        numbers=Table.of("mAP as fractions", ("method", "fraction", "mean", "lowest", "highest"), rows),
+    )
+
+
+def weights_picture(points: Sequence[SearchPoint]) -> Picture:
+    """Val mAP of every point over each of the three weights."""
+    done = [point for point in points if point.val_map is not None]
+    best = max(done, key=lambda point: point.val_map or 0)
+    with figure_style():
+        figure = new_figure(FULL_WIDTH, 3.4)
+        for place, axes in enumerate(figure.subplots(1, len(TERMS), sharey=True)):
+            term = TERMS[place]
+            axes.scatter(
+                [point.weights[term] for point in done],
+                [100 * (point.val_map or 0) for point in done],
+                s=26,
+                linewidths=0,
+                **dot_look(1),
+            )
+            axes.scatter([best.weights[term]], [100 * (best.val_map or 0)], s=60, **dot_look(0))
+            axes.set_xscale("log")
+            axes.set(xlabel=f"weight of the {term} term", ylabel="" if place else "val mAP (%)")
+        figure.suptitle(f"Val mAP of {len(done)} points; the best is blue", x=0.01, ha="left", size=10)
+    rows = [(point.name, point.val_map, *(point.weights[term] for term in TERMS)) for point in done]
+    chosen = ", ".join(f"{term} {best.weights[term]:.3g}" for term in TERMS)
+    return Picture(
+        "weights",
+        figure,
+        alt=f"Val mAP over each weight. Best: {100 * (best.val_map or 0):.2f} with {chosen}.",
+        caption=f"Best: {chosen}.",
+        numbers=Table.of("points", ("point", "val mAP", *TERMS), rows),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from kmcl.studies.designs import OF_SIZES, sizes_of
 from kmcl.studies.plan import OF_THE_MACHINE, StudyPlan
 from kmcl.studies.variants import Variant
 from kmcl.training.settings import TrainingSettings
@@ -15,12 +16,13 @@ def command_of(plan: StudyPlan) -> str:
     words = ["kmcl", *plan.kind.split(), plan.settings.data]
     if plan.kind == "compare":
         words += ["--methods", ",".join(spell(variant) for variant in plan.variants)]
-    if plan.kind == "study data-size":
-        fractions = dict.fromkeys(variant.changes.get("train_fraction", 1.0) for variant in plan.variants)
-        whole = [spell(variant) for variant in plan.variants if "train_fraction" not in variant.changes]
-        words += ["--methods", ",".join(whole), "--fractions", ",".join(f"{part:g}" for part in fractions)]
+    if plan.kind == OF_SIZES:
+        sizes = sizes_of(plan.variants)
+        words += ["--methods", ",".join(spell(variant) for variant in sizes.methods)]
+        words += ["--fractions", ",".join(f"{fraction:g}" for fraction in sizes.fractions)]
+        words += ["--same-steps"] if sizes.same_steps else []
     words += ["--seeds", ",".join(map(str, plan.seeds))]
-    if plan.reference != plan.variants[0].name:
+    if plan.kind == "compare" and plan.reference != plan.variants[0].name:
         words += ["--reference", plan.reference]
     for name, value in plan.settings.data_options.items():
         words += ["--option", f"{name}={value}"]

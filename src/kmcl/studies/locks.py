@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 
@@ -51,3 +51,18 @@ def held(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+class HeldLock:
+    """The same lock for libraries that ask for one with `acquire` and `release`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stack = ExitStack()
+
+    def acquire(self) -> bool:
+        self._stack.enter_context(held(self._path))
+        return True
+
+    def release(self) -> None:
+        self._stack.close()

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from kmcl.errors import InputError
+from kmcl.studies.designs import OF_SIZES, method_name, size_name
 from kmcl.studies.locks import held
 from kmcl.studies.variants import Variant, check_distinct
 from kmcl.training.run_folder import RunFolder, write_text
@@ -64,7 +65,7 @@ class StudyPlan:
 
     kind:      `compare`, or the study's name.
     settings:  common to all; method and seed in it mean nothing.
-    reference: name of the variant the others are compared with.
+    reference: name of the variant the others are compared with; in a study of sizes of the method.
     """
 
     kind: str
@@ -72,6 +73,12 @@ class StudyPlan:
     variants: tuple[Variant, ...]
     seeds: tuple[int, ...]
     reference: str
+
+    def reference_of(self, variant: Variant) -> str:
+        """The name of the variant that this one is compared with."""
+        if self.kind == OF_SIZES:
+            return size_name(self.reference, variant.changes["train_fraction"])
+        return self.reference
 
     def members(self, folder: Path) -> list[Member]:
         """In the order in which they are run: all variants with the first seed, then the next."""
@@ -98,9 +105,10 @@ def make_plan(
     """Check that the trainings can be told apart and compared."""
     variants, seeds = tuple(variants), tuple(seeds)
     check_distinct(variants)
-    names = [variant.name for variant in variants]
-    reference = names[0] if reference is None else reference
-    if reference not in names:
+    names = [method_name(v.name, v.changes) if kind == OF_SIZES else v.name for v in variants]
+    if reference is None:
+        reference = names[0] if names else ""
+    if names and reference not in names:
         raise InputError(f"reference must be one of {', '.join(names)}; got {reference!r}")
     if not seeds or len(set(seeds)) != len(seeds):
         raise InputError(f"seeds must be different numbers; got {','.join(map(str, seeds)) or 'none'}")
@@ -120,7 +128,7 @@ def default_folder(plan: StudyPlan) -> Path:
     values = {k: v for k, v in plan.settings.model_dump(mode="json").items() if k not in OF_THE_MACHINE}
     digest = hashlib.sha256(yaml.safe_dump(values).encode()).hexdigest()[:8]
     data = Path(plan.settings.data.split(":", 1)[-1]).stem or plan.settings.data
-    return Path("runs") / f"{plan.kind}-{data}-{digest}"
+    return Path("runs") / f"{plan.kind.replace(' ', '-')}-{data}-{digest}"
 
 
 def enter_plan(folder: Path, plan: StudyPlan) -> StudyPlan:

@@ -102,13 +102,14 @@ def collect(plan: StudyPlan, folder: Path, failures: Mapping[str, str] | None = 
     split = "test" if all(found.get("test") for found in metrics.values()) else "val"
     if not all(found.get(split) for found in metrics.values()):
         raise InputError(f"{folder}: the data have neither test nor val images to compare on")
-    reference = [member for member in finished if member.variant == plan.reference]
     variants = []
     for variant in plan.variants:
         own = [member for member in finished if member.variant == variant.name]
         if own:
             found = [metrics[member.name] for member in own]
-            difference = None if variant.name == plan.reference else _difference(own, reference, split)
+            other = plan.reference_of(variant)
+            reference = [member for member in finished if member.variant == other]
+            difference = None if variant.name == other else difference_between(own, reference, split)
             variants.append(_variant_result(variant.name, own, found, split, difference, variant.changes))
     shown = {variant.name for variant in variants}
     unfinished = [
@@ -130,13 +131,17 @@ def collect(plan: StudyPlan, folder: Path, failures: Mapping[str, str] | None = 
     )
 
 
-class _Difference(NamedTuple):
+class SeedDifference(NamedTuple):
+    """seeds: that both sides have. seeds_ahead: with how many of them the first side's mAP is higher."""
+
     paired: PairedDifference
     seeds: tuple[int, ...]
     seeds_ahead: int
 
 
-def _difference(own: Sequence[Member], reference: Sequence[Member], split: str) -> _Difference | None:
+def difference_between(
+    own: Sequence[Member], reference: Sequence[Member], split: str
+) -> SeedDifference | None:
     """Over the seeds both have; the same resamples for every variant of a study."""
     seeds = tuple(member.seed for member in own if member.seed in {other.seed for other in reference})
     if not seeds:
@@ -153,7 +158,7 @@ def _difference(own: Sequence[Member], reference: Sequence[Member], split: str) 
         ]
         for seed in seeds
     ]
-    return _Difference(paired, seeds, sum(mine > theirs for mine, theirs in values))
+    return SeedDifference(paired, seeds, sum(mine > theirs for mine, theirs in values))
 
 
 def _of_seed(members: Sequence[Member], seed: int) -> Member:
@@ -165,7 +170,7 @@ def _variant_result(
     members: Sequence[Member],
     metrics: Sequence[Mapping[str, Any]],
     split: str,
-    difference: _Difference | None,
+    difference: SeedDifference | None,
     changes: Mapping[str, Any],
 ) -> VariantResult:
     measured = {

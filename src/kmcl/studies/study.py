@@ -7,12 +7,14 @@ from pathlib import Path
 from rich.console import Console
 
 from kmcl.studies.command import command_of
+from kmcl.studies.designs import OF_SIZES, size_name, sizes_of
+from kmcl.studies.pipe_table import pipe_table
 from kmcl.studies.plan import StudyPlan, enter_plan
 from kmcl.studies.progress import StudyProgress
 from kmcl.studies.published_tables import OwnRow, among_published, published_table
-from kmcl.studies.results import StudyResult, collect
+from kmcl.studies.results import StudyResult, collect, difference_between
 from kmcl.studies.running import StudyRun
-from kmcl.studies.tables import write_tables
+from kmcl.studies.tables import difference_text, write_tables
 
 
 def run_study(
@@ -36,8 +38,27 @@ def run_study(
     with StudyProgress(console or Console(quiet=True), members, jobs) as progress:
         failures = StudyRun(jobs, progress).run(members)
     result = collect(joined, folder, failures)
-    write_tables(result, folder, command_of(joined), published_sections(joined, folder, result))
+    sections = published_sections(joined, folder, result)
+    if plan.kind == OF_SIZES:
+        sections.append(against_all_images(joined, folder, result))
+    write_tables(result, folder, command_of(joined), sections)
     return result
+
+
+def against_all_images(plan: StudyPlan, folder: Path, result: StudyResult) -> str:
+    """Each method with each part of the images, against the reference method with the largest."""
+    largest = size_name(plan.reference, sizes_of(plan.variants).fractions[-1])
+    finished = [member for member in plan.members(folder) if member.is_finished]
+    base = [member for member in finished if member.variant == largest]
+    rows = []
+    for variant in result.variants:
+        own = [member for member in finished if member.variant == variant.name]
+        found = difference_between(own, base, result.split) if variant.name != largest else None
+        if found is not None:
+            ahead = f"{found.seeds_ahead} of {len(found.seeds)}"
+            rows.append([variant.name, difference_text(found.paired), ahead])
+    title = f"The same trainings against {largest}, which has seen the most images:"
+    return f"{title}\n\n{pipe_table(['method', f'difference to {largest}', 'seeds ahead'], rows)}"
 
 
 def published_sections(plan: StudyPlan, folder: Path, result: StudyResult) -> list[str]:

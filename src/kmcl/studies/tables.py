@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kmcl.errors import InputError
 from kmcl.evaluation.bootstrap import PairedDifference
+from kmcl.studies.designs import OF_SIZES
 from kmcl.studies.locks import held
 from kmcl.studies.pipe_table import pipe_table
 from kmcl.studies.progress import duration
@@ -66,8 +67,9 @@ def in_words(result: StudyResult) -> list[str]:
         f"the fixed threshold is {result.threshold:g}.",
     ]
     if any(variant.difference for variant in result.variants):
+        same = " with as many images" if result.kind == OF_SIZES else ""
         sentences.append(
-            f"Difference: mean mAP minus that of {result.reference} over the seeds both have, with a "
+            f"Difference: mean mAP minus that of {result.reference}{same} over the seeds both have, with a "
             f"{100 * LEVEL:.0f} % interval of a paired bootstrap ({RESAMPLES:,} resamples of the images, the "
             "same for all trainings, mAP averaged over seeds in each; it tells the chance in the images, not "
             "that in the training), and with how many seeds it is above 0."
@@ -83,7 +85,8 @@ def _main_table(result: StudyResult) -> str:
     with_difference = any(variant.difference for variant in result.variants)
     header = ["method", *SHOWN]
     if with_difference:
-        header.insert(2, f"difference to {result.reference}")
+        same = " with as many images" if result.kind == OF_SIZES else ""
+        header.insert(2, f"difference to {result.reference}{same}")
         header.insert(3, "seeds ahead")
     header += ["training", "peak memory", "parameters", "GMAC"]
     rows = []

@@ -1,0 +1,224 @@
+"""The search for the three weights of the objective: points drawn log-uniformly, judged on val alone."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from rich.console import Console
+
+from kmcl.errors import InputError
+from kmcl.studies.command import command_of
+from kmcl.studies.designs import TERMS
+from kmcl.studies.locks import HeldLock, held
+from kmcl.studies.pipe_table import pipe_table
+from kmcl.studies.plan import StudyPlan, enter_plan, make_plan
+from kmcl.studies.progress import StudyProgress
+from kmcl.studies.running import StudyRun
+from kmcl.studies.study import check_data_and_methods
+from kmcl.studies.variants import Variant
+from kmcl.training.run_folder import write_json, write_text
+from kmcl.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    import optuna
+    from optuna.trial import FrozenTrial
+
+Sampler = Literal["random", "tpe"]
+
+KIND = "study weights"
+POINTS_FILE = "optuna.journal"
+
+
+@dataclass(frozen=True)
+class SearchPoint:
+    """One setting of the weights.
+
+    values:  mAP on val of the best epoch of each seed that is finished.
+    val_map: their mean; None where one failed.
+    """
+
+    name: str
+    weights: Mapping[str, float]
+    val_map: float | None
+    values: tuple[float, ...]
+
+
+@dataclass
+class WeightSearch:
+    """What is searched, and how.
+
+    low, high: range of every weight. The paper gives (0, 1] for two of them and keeps the third at 1; here
+               all three are drawn.
+    sampler:   `random`, every point by itself, as in the paper; or `tpe`, which learns from those before.
+    """
+
+    settings: TrainingSettings
+    num_points: int = 15
+    seeds: tuple[int, ...] = (0,)
+    low: float = 0.01
+    high: float = 1.0
+    sampler: Sampler = "random"
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.num_points < 1:
+            raise InputError(f"points must be at least 1; got {self.num_points}")
+        if not 0 < self.low < self.high:
+            raise InputError(f"low must be above 0 and below high; got {self.low:g} and {self.high:g}")
+        if self.sampler not in ("random", "tpe"):
+            raise InputError(f"sampler must be random or tpe; got {self.sampler!r}")
+
+    def run(self, folder: Path, *, jobs: int = 1, console: Console | None = None) -> list[SearchPoint]:
+        """Train every point that is missing and write table.md, table.csv, results.json; best point first.
+
+        Test is not measured at all. The points stand in `optuna.journal`, the trainings in `members`: after
+        an interruption, or beside another process, the same call goes on with what is there.
+        """
+        check_data_and_methods(self.plan([Variant("point 01", "kmcl")]))
+        study = self._open(folder)
+        while True:
+            with held(folder / "locks" / "points.lock"):
+                pending = self._pending(study) or self._draw(study, jobs)
+                if not pending:
+                    break
+                joined = enter_plan(folder, self.plan([_variant(trial) for trial in pending]))
+            names = {_variant(trial).name for trial in pending}
+            members = [member for member in joined.members(folder) if member.variant in names]
+            with StudyProgress(console or Console(quiet=True), members, jobs) as progress:
+                self.failures |= StudyRun(jobs, progress).run(members)
+            with held(folder / "locks" / "points.lock"):
+                for trial in pending:
+                    values = self._val_maps(folder, trial)
+                    if len(values) == len(self.seeds):
+                        study.tell(trial.number, float(np.mean(values)), skip_if_finished=True)
+        points = [self._point(folder, trial) for trial in study.trials]
+        points.sort(key=lambda point: -1.0 if point.val_map is None else point.val_map, reverse=True)
+        _write(points, folder, self)
+        return points
+
+    def plan(self, variants: Sequence[Variant]) -> StudyPlan:
+        settings = self.settings.model_copy(update={"measure_test": False})
+        return make_plan(KIND, settings, variants, self.seeds)
+
+    def command(self) -> str:
+        words = [f"--points {self.num_points}", f"--low {self.low:g}", f"--high {self.high:g}"]
+        made = command_of(self.plan([Variant("point 01", "kmcl")])).removesuffix(" --no-measure-test")
+        return " ".join([made, *words, f"--sampler {self.sampler}"])
+
+    def _open(self, folder: Path) -> optuna.Study:
+        import optuna
+        from optuna.storages.journal import JournalFileBackend, JournalStorage
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        how = {"low": self.low, "high": self.high, "sampler": self.sampler, "seeds": list(self.seeds)}
+        # The plan is checked first: a folder of something else is left alone.
+        enter_plan(folder, self.plan([]))
+        lock: Any = HeldLock(folder / "locks" / "optuna.lock")
+        storage = JournalStorage(JournalFileBackend(str(folder / POINTS_FILE), lock_obj=lock))
+        with held(folder / "locks" / "points.lock"):
+            study = optuna.create_study(
+                storage=storage, study_name=KIND, direction="maximize", load_if_exists=True
+            )
+            before = study.user_attrs.get("how")
+            if before is None:
+                study.set_user_attr("how", how)
+            elif before != how:
+                name = next(name for name in how if how[name] != before.get(name))
+                raise InputError(
+                    f"{folder}: the search was started with {name} {before.get(name)!r}, "
+                    f"now it is {how[name]!r}; use another --output"
+                )
+        return study
+
+    def _pending(self, study: optuna.Study) -> list[FrozenTrial]:
+        """Points that were drawn and have no value yet, but for those that failed just now."""
+        return [
+            trial
+            for trial in study.trials
+            if not trial.state.is_finished()
+            and not any(self._member_name(trial, s) in self.failures for s in self.seeds)
+        ]
+
+    def _draw(self, study: optuna.Study, jobs: int) -> list[FrozenTrial]:
+        """New points: all that are missing where they are independent, one for each job otherwise.
+
+        The numbers that a point is made of depend on its place alone, so that an interruption changes none.
+        """
+        import optuna
+
+        first = len(study.trials)
+        left = self.num_points - first
+        count = left if self.sampler == "random" else min(jobs, left)
+        for number in range(first, first + count):
+            study.sampler = (
+                optuna.samplers.RandomSampler(seed=number)
+                if self.sampler == "random"
+                else optuna.samplers.TPESampler(seed=number, n_startup_trials=5)
+            )
+            trial = study.ask()
+            for term in TERMS:
+                trial.suggest_float(f"{term}_weight", self.low, self.high, log=True)
+        return study.trials[first:]
+
+    def _member_name(self, trial: FrozenTrial, seed: int) -> str:
+        return f"{_variant(trial).slug}-seed{seed}"
+
+    def _val_maps(self, folder: Path, trial: FrozenTrial) -> tuple[float, ...]:
+        """mAP on val of the finished trainings of a point, of nothing else."""
+        members = self.plan([_variant(trial)]).members(folder)
+        return tuple(
+            float(member.run.read_metrics()["best"]["val_map"]) for member in members if member.is_finished
+        )
+
+    def _point(self, folder: Path, trial: FrozenTrial) -> SearchPoint:
+        weights = {term: trial.params[f"{term}_weight"] for term in TERMS}
+        return SearchPoint(_variant(trial).name, weights, trial.value, self._val_maps(folder, trial))
+
+
+def _variant(trial: FrozenTrial) -> Variant:
+    return Variant(f"point {trial.number + 1:02d}", "kmcl", dict(trial.params))
+
+
+def _write(points: Sequence[SearchPoint], folder: Path, search: WeightSearch) -> None:
+    header = ["point", "val mAP", *(f"{term} weight" for term in TERMS), *(f"seed {s}" for s in search.seeds)]
+    rows = []
+    for point in points:
+        value = "failed" if point.val_map is None else f"{100 * point.val_map:.2f}"
+        seeds = [f"{100 * value:.2f}" for value in point.values]
+        seeds += ["-"] * (len(search.seeds) - len(seeds))
+        rows.append([point.name, value, *(f"{point.weights[term]:.4g}" for term in TERMS), *seeds])
+    where = f"{search.low:g} to {search.high:g}, log-uniform, {search.sampler}"
+    how = "judged by mAP on val, best epoch of each training; test was not measured."
+    parts = [
+        f"    {search.command()}",
+        f"{search.settings.data}: weights from {where};\n{how}",
+        pipe_table(header, rows),
+    ]
+    best = points[0]
+    if best.val_map is not None:
+        flags = " ".join(f"--{term}-weight {best.weights[term]:.4g}" for term in TERMS)
+        parts.append(f"The best point: `{flags}`")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["point", "val mAP", *(f"{term}_weight" for term in TERMS)])
+    writer.writerows([p.name, p.val_map, *(p.weights[term] for term in TERMS)] for p in points)
+    made = {"command": search.command(), "points": [_as_json(point) for point in points]}
+    with held(folder / "locks" / "results.lock"):
+        write_text(folder / "table.md", "\n\n".join(parts) + "\n")
+        write_text(folder / "table.csv", text.getvalue())
+        write_json(folder / "results.json", made)
+
+
+def _as_json(point: SearchPoint) -> dict[str, Any]:
+    return {
+        "point": point.name,
+        "weights": dict(point.weights),
+        "val_map": point.val_map,
+        "values": list(point.values),
+    }
