@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-slow benchmarks
+.PHONY: demo test test-slow docs benchmarks
 
 # The marker is newer than the files that decide what is installed, so a second run installs nothing.
 $(INSTALLED): pyproject.toml constraints.txt
@@ -24,6 +24,10 @@ test: $(INSTALLED)
 
 test-slow: $(INSTALLED)
 	$(BIN)/pytest -m slow
+
+docs: $(INSTALLED)
+	$(BIN)/python -m sphinx -q -W -n --keep-going -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
 
 benchmarks: $(INSTALLED)
 	$(BIN)/python benchmarks/loss.py

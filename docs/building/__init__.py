@@ -1,0 +1,1 @@
+"""Parts of the documentation that are made from the program itself whenever the site is built."""
