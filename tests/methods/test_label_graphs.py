@@ -88,11 +88,11 @@ def test_dynamic_graph_head_follows_its_formula():
         positions = head.positions(spatial)
         nodes = torch.stack([(scores[:, k].sigmoid().unsqueeze(1) * positions).mean(dim=0) for k in range(3)])
         static = torch.stack([leaky(row) for row in head.static_graph @ nodes @ head.static_weight])
-        nodes = nodes + static
+        label_features, nodes = nodes, nodes + static
         whole = head.image_feature(nodes.mean(dim=0))
         graph = torch.stack([head.dynamic_graph(torch.cat([node, whole])).sigmoid() for node in nodes])
         for k in range(3):
-            node = leaky(graph[k] @ nodes @ head.dynamic_weight)
+            node = label_features[k] + leaky(graph[k] @ nodes @ head.dynamic_weight)
             expected = (head.weights[k] @ node + head.biases[k] + scores[:, k].max()) / 2
             torch.testing.assert_close(logits[image, k], expected)
 
@@ -111,7 +111,7 @@ def test_dual_relation_head_follows_its_formula():
     structure = head.structure(encoded.spatial)
     assert structure.shape == (2, 2 * OPTIONS.decoder_width)
     structural, semantic, constraint = output.branches
-    torch.testing.assert_close(output.logits, (structural + semantic) / 2)
+    torch.testing.assert_close(output.logits, 0.7 * structural + 0.3 * semantic)
     for image in range(2):
         spatial = encoded.spatial[image]
         scores, positions = head.activations(spatial), head.positions(spatial)
@@ -146,12 +146,20 @@ def test_scales_attend_to_each_other_and_keep_their_maxima():
 
 
 def test_each_branch_of_dual_relation_is_trained():
-    branches = tuple(torch.randn(4, 3) for _ in range(3))
+    joint, *branches = (torch.randn(4, 3) for _ in range(4))
     targets = make_targets(4, 3)
-    terms = find_method("tdrg").loss(HeadOutput(branches[0], branches[0], None, branches), targets, OPTIONS)
-    expected = [asymmetric_loss(branch, targets) for branch in branches]
-    assert list(terms.named) == ["structural", "semantic", "constraint"]
+    output = HeadOutput(joint, joint, None, tuple(branches))
+    terms = find_method("tdrg").loss(output, targets, OPTIONS)
+    expected = [asymmetric_loss(logits, targets) for logits in (joint, *branches)]
+    assert list(terms.named) == ["joint", "structural", "semantic", "constraint"]
     torch.testing.assert_close(list(terms.named.values()), expected)
     torch.testing.assert_close(terms.total, sum(expected))
     with pytest.raises(ValueError, match="three branches; got 0"):
-        find_method("tdrg").loss(HeadOutput(branches[0], branches[0], None), targets, OPTIONS)
+        find_method("tdrg").loss(HeadOutput(joint, joint, None), targets, OPTIONS)
+
+
+def test_the_graph_of_dual_relation_does_not_teach_the_structural_branch():
+    head = make_head(DualRelationHead)
+    head(make_features()).branches[1].sum().backward()
+    assert all(parameter.grad is None for parameter in head.structure.parameters())
+    assert head.graph.weight.grad.abs().sum() > 0

@@ -29,8 +29,10 @@ def test_head_is_its_layers_in_order():
     rows, columns = torch.tensor([[0.0], [0.0], [1.0], [1.0]]), torch.tensor([[0.0], [1.0], [0.0], [1.0]])
     scales = torch.tensor([1.0, 10.0, 100.0, 1000.0])
     places = [f(at / scales) for at in (rows, columns) for f in (torch.sin, torch.cos)]
+    positions = torch.cat(places, dim=1)
+    tokens = head.encoder(head.tokens(spatial) + positions, head.tokens(spatial), positions)
     for layer in head.layers:
-        queries = layer(queries, head.tokens(spatial), torch.cat(places, dim=1))
+        queries = layer(queries, tokens, positions)
     expected = label_logits(queries, head.weights, head.biases)
     torch.testing.assert_close(head(EncoderFeatures(spatial.mean(dim=1), spatial)).logits, expected)
 

@@ -36,10 +36,12 @@ def test_attention_goes_from_the_mean_to_the_maximum():
     torch.testing.assert_close(residual_attention(scores, 1e4, 0.5), mean + 0.5 * largest)
 
 
-def test_temperatures_double_and_end_at_infinity():
+def test_temperatures_are_the_authors():
     assert attention_temperatures(1) == (1,)
     assert attention_temperatures(2) == (1, math.inf)
     assert attention_temperatures(4) == (1, 2, 4, math.inf)
+    assert attention_temperatures(6) == (1, 2, 3, 4, 5, math.inf)
+    assert attention_temperatures(8) == (1, 2, 3, 4, 5, 6, 7, math.inf)
 
 
 def test_heads_add_up_and_the_length_of_classifiers_does_not_matter():

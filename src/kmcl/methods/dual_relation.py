@@ -2,7 +2,9 @@
 
 Its paper trains each branch with binary cross-entropy; here with the asymmetric loss, like every rival. It
 reads feature maps of several stages of a ResNet; here the last map and the same at half the resolution stand
-for the scales, since an encoder gives one map.
+for the scales, since an encoder gives one map. Its nodes carry a second feature, of the attended tokens, and
+its constraint is the mean of the highest twentieth of the activations; here the nodes have the one, and the
+constraint is the highest. The authors' sizes: --decoder-layers 3 --decoder-width 512 --graph-width 1024.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from kmcl.models.encoder import Encoder, EncoderFeatures
 from kmcl.shapes import Float
 
 FEEDFORWARD_RATIO = 4
+STRUCTURAL_SHARE = 0.7
+"""Of the structural branch in the prediction; the semantic one has the rest."""
 
 
 def half_resolution(tokens: Float[Tensor, "B T W"]) -> Float[Tensor, "B U W"]:
@@ -65,10 +69,10 @@ class StructuralBranch(nn.Module):
 
 
 class DualRelationHead(nn.Module):
-    """Logits of three branches; the mean of the first two is the prediction.
+    """Logits of three branches; 0.7 of the first and 0.3 of the second are the prediction.
 
     structural: linear on the structural feature g, see `StructuralBranch`
-    semantic:   w_k · z_k + b_k,   Z = V + LReLU(A V W),   A drawn from V and g
+    semantic:   w_k · z_k + b_k,   Z = V + LReLU(A V W),   A drawn from V and g (without gradient to g)
     constraint: max_t s_tk, the activations that V is gathered with, held to the labels by their own loss
     """
 
@@ -89,20 +93,21 @@ class DualRelationHead(nn.Module):
         structural = self.structural_logits(structure)
         scores = self.activations(encoded.spatial)
         nodes = attended_label_features(scores, self.positions(encoded.spatial))
-        graph = image_graph(nodes, structure, self.graph.weight)
+        graph = image_graph(nodes, structure.detach(), self.graph.weight)
         nodes = nodes + functional.leaky_relu(graph_convolution(graph, nodes, self.graph_weight), LEAK)
         semantic = label_logits(nodes, self.weights, self.biases)
         constraint = scores.amax(dim=1)
-        logits = (structural + semantic) / 2
+        logits = STRUCTURAL_SHARE * structural + (1 - STRUCTURAL_SHARE) * semantic
         return HeadOutput(logits, encoded.pooled, None, (structural, semantic, constraint))
 
 
 def tdrg_loss(output: HeadOutput, targets: Tensor, options: MethodOptions) -> LossTerms:
-    """The sum of the three branches' losses."""
+    """The sum of the losses of the prediction and of each of the three branches."""
     if len(output.branches) != 3:
         raise ValueError(f"the TDRG loss needs a head with three branches; got {len(output.branches)}")
-    structural, semantic, constraint = (
-        asl_loss(output._replace(logits=branch), targets, options).total for branch in output.branches
+    joint, structural, semantic, constraint = (
+        asl_loss(output._replace(logits=logits), targets, options).total
+        for logits in (output.logits, *output.branches)
     )
-    named = {"structural": structural, "semantic": semantic, "constraint": constraint}
-    return LossTerms(structural + semantic + constraint, named)
+    named = {"joint": joint, "structural": structural, "semantic": semantic, "constraint": constraint}
+    return LossTerms(joint + structural + semantic + constraint, named)

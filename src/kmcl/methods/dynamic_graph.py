@@ -47,9 +47,10 @@ def image_graph(
 class DynamicGraphHead(nn.Module):
     """Label features from a map of activations, a graph common to all images, then one of the image's own.
 
-        H = V + LReLU(A_s V W_s),   Z = LReLU(A_d H W_d),   logit_k = (w_k · z_k + b_k + max_t s_tk) / 2
+        H = V + LReLU(A_s V W_s),   Z = V + LReLU(A_d H W_d),   logit_k = (w_k · z_k + b_k + max_t s_tk) / 2
 
     V: label features. A_s: learned. A_d: drawn from H and its projected mean over labels. s_tk: activations.
+    The authors' code also normalises that mean over the batch, and bends each product before its weights too.
     """
 
     def __init__(self, encoder: Encoder, num_labels: int, options: MethodOptions) -> None:
@@ -67,10 +68,11 @@ class DynamicGraphHead(nn.Module):
 
     def forward(self, encoded: EncoderFeatures) -> HeadOutput:
         scores = self.activations(encoded.spatial)
-        nodes = attended_label_features(scores, self.positions(encoded.spatial))
-        static = graph_convolution(self.static_graph, nodes, self.static_weight)
-        nodes = nodes + functional.leaky_relu(static, LEAK)
+        label_features = attended_label_features(scores, self.positions(encoded.spatial))
+        static = graph_convolution(self.static_graph, label_features, self.static_weight)
+        nodes = label_features + functional.leaky_relu(static, LEAK)
         graph = image_graph(nodes, self.image_feature(nodes.mean(dim=1)), self.dynamic_graph.weight)
-        nodes = functional.leaky_relu(graph_convolution(graph, nodes, self.dynamic_weight), LEAK)
+        dynamic = graph_convolution(graph, nodes, self.dynamic_weight)
+        nodes = label_features + functional.leaky_relu(dynamic, LEAK)
         logits = (label_logits(nodes, self.weights, self.biases) + scores.amax(dim=1)) / 2
         return HeadOutput(logits, encoded.pooled, None)

@@ -1,7 +1,6 @@
 """Query2Label: each label has a query that asks the image for it (Liu et al., 2021).
 
-Its paper trains with a simplified asymmetric loss, here with the one of every rival. The paper also puts one
-layer of self-attention over the positions before the queries; this is its form with queries alone.
+Its paper trains with a simplified asymmetric loss (γ- = 2, no margin), here with the one of every rival.
 """
 
 from __future__ import annotations
@@ -29,13 +28,15 @@ def label_logits(
 class LabelQueriesHead(nn.Module):
     """Learned queries, one a label, refined by layers of attention to each other and to the positions.
 
-    `decoder_width` takes the place of the paper's, which is the encoder's (2048 for its ResNet-101).
+    One layer of attention among the positions comes before. `decoder_width` takes the place of the paper's
+    width, which is the encoder's (2048 for its ResNet-101), and there are 8 attention heads instead of its 4.
     """
 
     def __init__(self, encoder: Encoder, num_labels: int, options: MethodOptions) -> None:
         super().__init__()
         width = options.decoder_width
         self.tokens = nn.Linear(encoder.spatial_dim, width)
+        self.encoder = AttentionLayer(width, FEEDFORWARD_RATIO * width, self_attention=False)
         self.queries = nn.Parameter(torch.randn(num_labels, width))
         self.layers = nn.ModuleList(
             AttentionLayer(width, FEEDFORWARD_RATIO * width, self_attention=True)
@@ -48,6 +49,7 @@ class LabelQueriesHead(nn.Module):
     def forward(self, encoded: EncoderFeatures) -> HeadOutput:
         tokens = self.tokens(encoded.spatial)
         positions = grid_positions(tokens.shape[1], tokens.shape[2], tokens)
+        tokens = self.encoder(tokens + positions, tokens, positions)
         label_features = self.queries.repeat(tokens.shape[0], 1, 1)
         for layer in self.layers:
             label_features = layer(label_features, tokens, positions)

@@ -35,13 +35,14 @@ def residual_attention(
 
 
 def attention_temperatures(num_heads: int) -> tuple[float, ...]:
-    """1 for one head; otherwise powers of two, and infinity for the last: 1, 2, 4, ∞ for four.
+    """1 for one head; otherwise infinity for the last: 1, 2, 4, ∞ for four and 1, 2, 3, 4, 5, ∞ for six.
 
-    These are the paper's for up to four heads; for more it counts 1, 2, 3, ... instead of doubling.
+    These are the authors': doubling up to four heads, counting beyond.
     """
     if num_heads == 1:
         return (1.0,)
-    return (*(2.0**power for power in range(num_heads - 1)), math.inf)
+    finite = range(num_heads - 1)
+    return (*(2.0**step if num_heads <= 4 else 1.0 + step for step in finite), math.inf)
 
 
 class ResidualAttentionHead(nn.Module):
