@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -80,6 +81,13 @@ def test_names_of_the_package_in_sentences_exist(page: Path):
             except AttributeError:
                 assert path, name
                 value = import_module(path)
+
+
+def test_the_table_of_extras_is_complete():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    text = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `([\w-]+)` \|", text[: text.index("## Train")], re.MULTILINE)
+    assert set(listed) == set(project["optional-dependencies"]) - {"docs", "dev"}
 
 
 def test_every_figure_of_the_pages_is_drawn_by_code(tmp_path: Path, monkeypatch):

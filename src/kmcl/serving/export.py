@@ -78,8 +78,8 @@ def export_model(
     """Write a model to one file and check it.
 
     images: N x S x S x 3 at the model's size, on which the file must agree with the original
-    int8:   weights of 8 bits (ONNX only), which makes the file a quarter as large and its scores inexact:
-            the differences are then reported, not bounded
+    int8:   weights of 8 bits (ONNX only), which makes the file about a third as large and its scores
+            inexact: the differences are then reported, not bounded
     """
     if file_format not in FORMATS:
         raise InputError(f"format must be one of {', '.join(FORMATS)}; got {file_format!r}")
