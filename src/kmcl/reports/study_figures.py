@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from matplotlib.ticker import NullFormatter
+
 from kmcl.reports.blocks import Cell, Picture, Table
 from kmcl.reports.drawing import (
     FULL_WIDTH,
@@ -19,6 +21,9 @@ from kmcl.reports.drawing import (
 from kmcl.studies.designs import TERMS, method_name
 from kmcl.studies.results import StudyResult, VariantResult
 from kmcl.studies.weight_search import SearchPoint
+
+LONGEST_NAME = 18
+"""Letters of a reference's name that fit below the differences."""
 
 
 def comparison_picture(result: StudyResult, name: str = "comparison") -> Picture:
@@ -47,7 +52,8 @@ def comparison_picture(result: StudyResult, name: str = "comparison") -> Picture
         left.set(xlabel=f"mAP on {result.split} (%)", title="Each training, and the mean")
         if right is not None:
             right.axvline(0, color=INK, linewidth=1, linestyle=":")
-            right.set(xlabel=f"mAP minus that of {result.reference}", title="Difference, 95 % interval")
+            other = result.reference if len(result.reference) <= LONGEST_NAME else "the reference (blue)"
+            right.set(xlabel=f"mAP minus that of {other}", title="Difference, 95 % interval")
     rows: list[tuple[Cell, ...]] = []
     for variant in variants:
         found = None if variant.difference is None else variant.difference.difference
@@ -123,6 +129,7 @@ def weights_picture(points: Sequence[SearchPoint]) -> Picture:
             )
             axes.scatter([best.weights[term]], [100 * (best.val_map or 0)], s=60, **dot_look(0))
             axes.set_xscale("log")
+            axes.xaxis.set_minor_formatter(NullFormatter())
             axes.set(xlabel=f"weight of the {term} term", ylabel="" if place else "val mAP (%)")
         figure.suptitle(f"Val mAP of {len(done)} points; the best is blue", x=0.01, ha="left", size=10)
     rows = [(point.name, point.val_map, *(point.weights[term] for term in TERMS)) for point in done]
