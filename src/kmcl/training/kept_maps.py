@@ -197,7 +197,12 @@ class KeptMaps:
         self, images: _Views, view: int, progress: KeepingProgress, starts: Sequence[int]
     ) -> Iterator[Chunk]:
         plan = _ChunkPlan(view, starts, len(images.split))
-        loader = BatchLoader(images.maker, plan, num_workers=images.num_workers, pin_memory=False)
+        maker = images.maker(progress)
+        num_workers = self._loading.num_workers
+        if num_workers is None:
+            decodes = isinstance(maker.source, DecodedImages)
+            num_workers = default_num_workers(images.augmentation, decodes=decodes)
+        loader = BatchLoader(maker, plan, num_workers=num_workers, pin_memory=False)
         progress.start(len(starts) * CHUNK_ROWS)
         try:
             for start, batch in zip(starts, loader, strict=True):
@@ -216,6 +221,7 @@ class _Views:
     split: Split
     augmentation: AugmentationName
     loading: LoaderSettings
+    _source: ImageSource | None = None
 
     @property
     def _working_size(self) -> int:
@@ -240,23 +246,18 @@ class _Views:
             raise InputError(delivery.failure or "the images cannot be read")
         return hashlib.sha256(delivery.batch.images.contiguous().numpy().tobytes()).hexdigest()[:32]
 
-    @cached_property
-    def maker(self) -> BatchMaker:
-        loading = self.loading
-        source = open_cached(
-            self.split.images,
-            self._working_size,
-            loading.cache,
-            cache_dir=loading.cache_dir,
-            skip_bad_images=loading.skip_bad_images,
-        )
-        return self._maker_of(source)
-
-    @property
-    def num_workers(self) -> int:
-        if self.loading.num_workers is not None:
-            return self.loading.num_workers
-        return default_num_workers(self.augmentation, decodes=isinstance(self.maker.source, DecodedImages))
+    def maker(self, progress: KeepingProgress) -> BatchMaker:
+        """What makes the pixels of a view; images are decoded once for all views where a cache holds them."""
+        if self._source is None:
+            self._source = open_cached(
+                self.split.images,
+                self._working_size,
+                self.loading.cache,
+                cache_dir=self.loading.cache_dir,
+                skip_bad_images=self.loading.skip_bad_images,
+                on_progress=progress.decoded,
+            )
+        return self._maker_of(self._source)
 
     def _maker_of(self, source: ImageSource) -> BatchMaker:
         return BatchMaker(

@@ -39,6 +39,14 @@ class KeepingProgress:
     def wait_for_another(self) -> None:
         self._print(f"{self._what}: another process computes them; waiting for it")
 
+    def decoded(self, num_done: int, num_images: int) -> None:
+        """Images are decoded before the first maps, where a cache keeps them."""
+        now = time.perf_counter()
+        self._told = self._told or now
+        if num_done < num_images and now - self._told >= SECONDS_BETWEEN_LINES:
+            self._told = now
+            self._print(f"{self._what}: {num_done} of {num_images} images decoded")
+
     def start(self, num_images: int) -> None:
         """`num_images` are to be computed, the last chunk taken as full."""
         self._total = min(num_images, self._num_images)
