@@ -14,7 +14,6 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.metadata import version
 from typing import Any
@@ -22,16 +21,12 @@ from typing import Any
 import numpy as np
 import torch
 from rich.console import Console
-from torch.utils.data import Sampler
 
-from kmcl.data.augmentation import AUGMENTATIONS, AugmentationName
-from kmcl.data.batches import BatchMaker
-from kmcl.data.cache import open_cached
-from kmcl.data.cache_file import content_key
+from kmcl.data.augmentation import AugmentationName
 from kmcl.data.dataset import Split
-from kmcl.data.decoding import DecodedImages, ImageSource
+from kmcl.data.decoding import DecodedImages
 from kmcl.data.loading import BatchLoader, LoaderSettings, default_num_workers
-from kmcl.data.sampling import BatchPlan, EvaluationPlan, TrainingPlan
+from kmcl.data.sampling import EvaluationPlan, TrainingPlan
 from kmcl.data.source_cache import cache_folder
 from kmcl.errors import InputError
 from kmcl.models.classifier import Classifier
@@ -39,11 +34,9 @@ from kmcl.models.frozen_stages import digest_of
 from kmcl.training.kept_batches import KeptBatchMaker
 from kmcl.training.kept_file import CHUNK_ROWS, Chunk, KeptFile
 from kmcl.training.kept_progress import KeepingProgress
+from kmcl.training.view_images import ChunkPlan, ViewImages
 
 FORMAT = "kmcl-maps-1"
-VIEW_SEED = 0
-"""Of the views' augmentation. Not the run's seed: runs that differ in it share their files."""
-NUM_SAMPLED_IMAGES = 4
 TOLD_FROM = 2 * 10**9
 """Bytes above which the space that will be used is told before it is."""
 
@@ -101,7 +94,7 @@ class KeptMaps:
         *,
         drop_unreadable: bool,
     ) -> KeptBatchMaker:
-        images = _Views(split, augmentation, self._loading)
+        images = ViewImages(split, augmentation, self._loading)
         files = [self._file(images, view, f"{name}, view {view + 1}") for view in range(num_views)]
         self._announce(name, sum(file.num_missing_bytes for file in files))
         unreadable: dict[int, str] = {}
@@ -148,7 +141,7 @@ class KeptMaps:
                 highlight=False,
             )
 
-    def _file(self, images: _Views, view: int, what: str) -> KeptFile:
+    def _file(self, images: ViewImages, view: int, what: str) -> KeptFile:
         identity = {
             "format": FORMAT,
             **images.identity,
@@ -194,9 +187,9 @@ class KeptMaps:
         return halves
 
     def _compute(
-        self, images: _Views, view: int, progress: KeepingProgress, starts: Sequence[int]
+        self, images: ViewImages, view: int, progress: KeepingProgress, starts: Sequence[int]
     ) -> Iterator[Chunk]:
-        plan = _ChunkPlan(view, starts, len(images.split))
+        plan = ChunkPlan(view, starts, len(images.split))
         maker = images.maker(progress)
         num_workers = self._loading.num_workers
         if num_workers is None:
@@ -212,78 +205,3 @@ class KeptMaps:
                 progress.advance(len(batch.indices))
         finally:
             loader.close()
-
-
-@dataclass
-class _Views:
-    """The views of a split's images as pixels: view v of image i depends on v, i and the image alone."""
-
-    split: Split
-    augmentation: AugmentationName
-    loading: LoaderSettings
-    _source: ImageSource | None = None
-
-    @property
-    def _working_size(self) -> int:
-        return AUGMENTATIONS[self.augmentation].working_size(self.loading.image_size)
-
-    @cached_property
-    def identity(self) -> dict[str, Any]:
-        return {
-            "images": content_key(self.split.images, self._working_size),
-            "num_images": len(self.split),
-            "image_size": self.loading.image_size,
-            "augmentation": self.augmentation,
-            "view_seed": VIEW_SEED,
-        }
-
-    def sample(self, view: int) -> str:
-        """A digest of a few images of a view: another one when the code of an augmentation changes."""
-        maker = self._maker_of(DecodedImages(self.split.images, self._working_size))
-        plan = BatchPlan(view, 0, np.arange(min(NUM_SAMPLED_IMAGES, len(self.split))))
-        delivery = maker[plan]
-        if delivery.batch is None:
-            raise InputError(delivery.failure or "the images cannot be read")
-        return hashlib.sha256(delivery.batch.images.contiguous().numpy().tobytes()).hexdigest()[:32]
-
-    def maker(self, progress: KeepingProgress) -> BatchMaker:
-        """What makes the pixels of a view; images are decoded once for all views where a cache holds them."""
-        if self._source is None:
-            self._source = open_cached(
-                self.split.images,
-                self._working_size,
-                self.loading.cache,
-                cache_dir=self.loading.cache_dir,
-                skip_bad_images=self.loading.skip_bad_images,
-                on_progress=progress.decoded,
-            )
-        return self._maker_of(self._source)
-
-    def _maker_of(self, source: ImageSource) -> BatchMaker:
-        return BatchMaker(
-            source=source,
-            targets=np.asarray(self.split.targets, dtype=np.int8),
-            augmentation=AUGMENTATIONS[self.augmentation],
-            image_size=self.loading.image_size,
-            seed=VIEW_SEED,
-            # A row per image, whatever happens; that of an unreadable one is never read.
-            bad_image_rule="replace" if self.loading.skip_bad_images else "refuse",
-        )
-
-
-class _ChunkPlan(Sampler[BatchPlan]):
-    """One batch per chunk of a file. A view takes the place of an epoch in the random numbers."""
-
-    def __init__(self, view: int, starts: Sequence[int], num_images: int) -> None:
-        self._view, self._starts, self._num_images = view, starts, num_images
-
-    def set_epoch(self, epoch: int) -> None:
-        """Nothing depends on it; all plans answer the same calls."""
-
-    def __len__(self) -> int:
-        return len(self._starts)
-
-    def __iter__(self) -> Iterator[BatchPlan]:
-        for start in self._starts:
-            stop = min(start + CHUNK_ROWS, self._num_images)
-            yield BatchPlan(self._view, start, np.arange(start, stop, dtype=np.int64))
