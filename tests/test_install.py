@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -46,6 +47,11 @@ main()
 """
 
 
+@cache
+def distributions_of_modules() -> dict[str, list[str]]:
+    return dict(metadata.packages_distributions())
+
+
 def requirements(*extras: str) -> list[Requirement]:
     """Base requirements of the project, and those of some of its extras, as pyproject.toml has them."""
     texts = [*PROJECT["dependencies"]]
@@ -70,7 +76,7 @@ def importable_names(wanted: list[Requirement]) -> set[str]:
             except metadata.PackageNotFoundError:
                 continue
             wanted += [r for r in map(Requirement, required) if "extra" not in str(r.marker or "")]
-    modules = metadata.packages_distributions()
+    modules = distributions_of_modules()
     return {
         module for module, names in modules.items() if any(canonicalize_name(name) in found for name in names)
     }
@@ -78,7 +84,7 @@ def importable_names(wanted: list[Requirement]) -> set[str]:
 
 def run_with(extras: tuple[str, ...], *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the program in a process that can import what these extras install and no other distribution."""
-    refused = metadata.packages_distributions().keys() - importable_names(requirements(*extras)) - {"kmcl"}
+    refused = distributions_of_modules().keys() - importable_names(requirements(*extras)) - {"kmcl"}
     command = [sys.executable, "-c", RUN_WITHOUT, ",".join(refused), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -91,7 +97,7 @@ def exported(tmp_path_factory) -> tuple[Path, Path, Predictor]:
     digits = open_dataset("digits", size=60)
     torch.manual_seed(0)
     description = ModelDescription(
-        labels=digits.labels, method="kmcl", encoder="test_convnext", image_size=32, thresholds=(0.4,) * 10
+        labels=digits.labels, method="kmcl", encoder="small_convnet", image_size=32, thresholds=(0.4,) * 10
     )
     predictor = Predictor(build_classifier(description), description)
     scenes = [digits.splits["test"].images.load(index)[:32, :32] for index in range(4)]
@@ -123,12 +129,13 @@ def test_an_exported_model_predicts_with_the_extra_onnx_alone(exported):
         (["report", "{run}"], "pip install 'kmcl[train]'\n"),
         (["data", "describe", "digits"], "pip install 'kmcl[train]'\n"),
         (["figure", "similarity"], "pip install 'kmcl[train]'\n"),
+        (["serve", "{model}"], "kmcl: this needs fastapi: pip install 'kmcl[serve]'\n"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_a_command_that_needs_torch_says_what_to_install(arguments, message, exported, tmp_path):
     (tmp_path / "model").mkdir()
-    named = [text.format(run=tmp_path, photos=exported[1]) for text in arguments]
+    named = [text.format(run=tmp_path, model=exported[0], photos=exported[1]) for text in arguments]
     result = run_with(("onnx",), *named)
     assert result.returncode == 2, result.stderr
     assert result.stderr.endswith(message)
@@ -150,7 +157,7 @@ def test_help_needs_the_base_alone(arguments):
 
 
 def test_every_package_of_an_extra_is_named_with_that_extra():
-    distributions = metadata.packages_distributions()
+    distributions = distributions_of_modules()
     for module, extra in EXTRA_OF_PACKAGE.items():
         asked = {canonicalize_name(r.name) for r in requirements(extra)}
         assert asked & {canonicalize_name(name) for name in distributions[module]}, (module, extra)
