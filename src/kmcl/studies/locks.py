@@ -16,8 +16,7 @@ from pathlib import Path
 def take(path: Path) -> int | None:
     """Lock the file for this process; None where another process has it. Closing what is returned frees it.
 
-    The system frees it too when this process closes the file by any other way it has it open: open a lock
-    file through this function only.
+    The system frees it too when this process closes the file by any other way it has it open.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -30,6 +29,20 @@ def take(path: Path) -> int | None:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def sign(descriptor: int) -> None:
+    """Write into a lock that was taken who has it."""
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+
+
+def signed_by(path: Path) -> int | None:
+    """The process that signed the lock last."""
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
 
 
 def is_taken(path: Path) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kmcl.errors import InputError
-from kmcl.studies.locks import take
+from kmcl.studies.locks import sign, take
 from kmcl.studies.plan import Member
 from kmcl.training.run_folder import write_json, write_text
 
@@ -32,8 +32,10 @@ def run_in_process(member: Member, num_threads: int, gpu: str | None) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     for name in [name for name in os.environ if name in OF_LAUNCHERS or name.startswith("TORCHELASTIC_")]:
         del os.environ[name]
-    if take(member.lock_file) is None:
+    lock = take(member.lock_file)
+    if lock is None:
         os._exit(BUSY)
+    sign(lock)
     _end_with_parent()
     _write_output_to(member.log_file)
     try:

@@ -13,7 +13,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Protocol
 
-from kmcl.studies.locks import is_taken
+from kmcl.studies.locks import is_taken, signed_by
 from kmcl.studies.member import BUSY, INTERRUPTED, run_in_process
 from kmcl.studies.plan import Member
 
@@ -38,6 +38,7 @@ class _Running:
     member: Member
     process: BaseProcess
     slot: int
+    announced: bool = False
 
 
 @dataclass
@@ -60,6 +61,7 @@ class StudyRun:
         try:
             while waiting or self._running:
                 waiting = self._start(waiting, began)
+                self._announce()
                 running = [entry.member for entry in self._running]
                 self.watcher.polled(running, waiting, len(waiting) if len(running) < self.jobs else 0)
                 connection.wait([entry.process.sentinel for entry in self._running], POLL_SECONDS)
@@ -84,12 +86,19 @@ class StudyRun:
             else:
                 slot = min(set(range(self.jobs)) - {entry.slot for entry in self._running})
                 self._running.append(_Running(member, _launch(member, slot, self.jobs), slot))
-                self.watcher.started(member)
         return left
+
+    def _announce(self) -> None:
+        """Tell of the members that this process has got; another may have been faster."""
+        for entry in self._running:
+            if not entry.announced and signed_by(entry.member.lock_file) == entry.process.pid:
+                entry.announced = True
+                self.watcher.started(entry.member)
 
     def _reap(self) -> list[Member]:
         """Look at the processes that ended; returns the members to try again."""
         again = []
+        self._announce()
         for entry in [entry for entry in self._running if entry.process.exitcode is not None]:
             self._running.remove(entry)
             member, status = entry.member, entry.process.exitcode
