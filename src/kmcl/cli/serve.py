@@ -27,7 +27,10 @@ def serve(
     max_pixels: Annotated[float, typer.Option(help="Largest image, in million pixels.")] = 50,
     max_images: Annotated[int, typer.Option(min=1, help="Most images in one request.")] = 32,
     max_waiting: Annotated[int, typer.Option(min=1, help="Most images that wait for the model.")] = 256,
-    batch_size: Annotated[int, typer.Option(min=1, help="Most images the model scores at once.")] = 32,
+    batch_size: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(min=1, help="Most images the model scores at once.", show_default="by their size"),
+    ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds a request may take.")] = 30,
     access_log: Annotated[bool, typer.Option(help="Log every request.")] = False,
 ) -> None:

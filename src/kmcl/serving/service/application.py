@@ -29,18 +29,20 @@ from kmcl.serving.service.gate import Gate
 from kmcl.serving.service.label_context import LabelContext
 from kmcl.serving.service.metrics import ServiceMetrics
 from kmcl.serving.service.openapi import label_schema, predict_body, refusals
+from kmcl.serving.service.pace import best_batch_size, lay_out
 from kmcl.serving.service.page import add_page
 from kmcl.serving.service.saliency import LABELS_PER_IMAGE, Explainer
 from kmcl.serving.service.settings import ServiceSettings
 from kmcl.serving.service.uploads import Upload, read_uploads
 
-DECODERS = min(4, os.cpu_count() or 1)
+DECODERS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 class Service:
     """A model at work for one application: its thread, its decoders, its figures."""
 
     def __init__(self, predictor: ImagePredictor, settings: ServiceSettings, name: str) -> None:
+        lay_out(predictor)
         self.predictor = predictor
         self.settings = settings
         self.name = name
@@ -49,7 +51,7 @@ class Service:
         self.metrics = ServiceMetrics(lambda: self.batcher.num_waiting)
         self.batcher = MicroBatcher(
             predictor.score,
-            batch_size=settings.batch_size,
+            batch_size=settings.batch_size or best_batch_size(predictor),
             max_waiting=settings.max_waiting,
             on_batch=self.metrics.count_batch,
         )
@@ -72,10 +74,11 @@ class Service:
         phase = "receiving the images"
         try:
             async with asyncio.timeout(self.settings.timeout_seconds):
-                uploads = await read_uploads(request, self.settings.max_images)
-                explain = self._explanation(explains, wanted, len(uploads))
-                phase = "decoding the images"
-                images = await self._decode(uploads)
+                with self.batcher.coming():
+                    uploads = await read_uploads(request, self.settings.max_images)
+                    explain = self._explanation(explains, wanted, len(uploads))
+                    phase = "decoding the images"
+                    images = await self._decode(uploads)
                 phase = "waiting for the model"
                 job = self.batcher.submit(images, explain)
                 scores, maps = await asyncio.wrap_future(job)  # a timeout cancels what has not begun
@@ -87,19 +90,20 @@ class Service:
         return json.dumps(answer, separators=(",", ":")).encode()
 
     async def _decode(self, uploads: list[Upload]) -> Pixels:
+        """On the decoders' threads, each with its share of the images."""
         loop = asyncio.get_running_loop()
-        limit = self.settings.max_image_pixels
-        decoding = [
-            loop.run_in_executor(
-                self.decoders, decode_upload, upload.content, upload.name, self.predictor, limit
-            )
-            for upload in uploads
-        ]
+        shares = [uploads[first::DECODERS] for first in range(min(DECODERS, len(uploads)))]
+        decoding = [loop.run_in_executor(self.decoders, self._decode_some, share) for share in shares]
         try:
-            return np.stack(await asyncio.gather(*decoding))
+            decoded = await asyncio.gather(*decoding)
         finally:
             for one in decoding:
                 one.cancel()  # where one image is refused, the rest need not be decoded
+        return np.stack([decoded[place % DECODERS][place // DECODERS] for place in range(len(uploads))])
+
+    def _decode_some(self, uploads: list[Upload]) -> list[Pixels]:
+        limit = self.settings.max_image_pixels
+        return [decode_upload(upload.content, upload.name, self.predictor, limit) for upload in uploads]
 
     def _explanation(self, explains: bool, wanted: tuple[int, ...], num_images: int) -> Explain | None:
         if not explains:

@@ -1,7 +1,8 @@
 """Many requests, one model: images that wait together are scored together.
 
 One thread owns the model. It takes whatever waits when it is free, up to a batch; while it computes, the next
-batch gathers. So nothing waits for a batch to fill, and the more requests come, the larger batches get.
+batch gathers. Where more requests are on their way (being received or decoded) it gives them a few
+milliseconds to arrive, so that a burst becomes one batch; a request that is alone never waits for others.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +23,11 @@ from kmcl.serving.service.errors import come_back
 
 Explain = Callable[[Pixels, BatchScores], Any]
 """More work with a request's images on the thread that owns the model; its result goes with the scores."""
+
+
+QUIET_SECONDS = 0.005
+"""A batch is begun when no further request has arrived for that long, though some are on their way."""
+LONGEST_GATHERING = 0.025
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,7 @@ class MicroBatcher:
         self._jobs: deque[_Job] = deque()
         self._changed = threading.Condition()
         self._num_waiting = 0
+        self._num_coming = 0
         self._closing = False
         self._seconds_per_image = 0.05
         self._thread = self._new_thread()
@@ -77,6 +85,18 @@ class MicroBatcher:
     def is_working(self) -> bool:
         """Whether images can be submitted."""
         return self._thread.is_alive() and not self._closing
+
+    @contextmanager
+    def coming(self) -> Iterator[None]:
+        """Tells, for as long as it lasts, that a request is on its way."""
+        with self._changed:
+            self._num_coming += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._num_coming -= 1
+                self._changed.notify()
 
     def submit(self, images: Pixels, explain: Explain | None = None) -> Future[tuple[BatchScores, Any]]:
         """Scores of a request's images, and what `explain` made of them, once they are there.
@@ -128,6 +148,7 @@ class MicroBatcher:
         with self._changed:
             while not self._jobs and not self._closing:
                 self._changed.wait()
+            self._gather()
             taken: list[_Job] = []
             num_images = 0
             while self._jobs and (not taken or num_images + len(self._jobs[0].images) <= self._batch_size):
@@ -136,6 +157,15 @@ class MicroBatcher:
                 num_images += len(job.images)
             self._num_waiting -= num_images
             return taken
+
+    def _gather(self) -> None:
+        """Wait a little for what is on its way, while the batch is not full."""
+        end = time.monotonic() + LONGEST_GATHERING
+        while self._num_waiting < self._batch_size and self._num_coming and not self._closing:
+            before = self._num_waiting, self._num_coming
+            self._changed.wait(QUIET_SECONDS)
+            if before == (self._num_waiting, self._num_coming) or time.monotonic() > end:
+                return
 
     def _score_all(self, images: Pixels) -> BatchScores:
         parts = []

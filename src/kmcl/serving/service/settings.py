@@ -21,7 +21,7 @@ class ServiceSettings:
     max_maps:         saliency maps in one request; each costs about three times an image
     max_requests:     being received or answered at a time; the next is told to come back
     max_waiting:      images that wait for the model; a request that would exceed it is told to come back
-    batch_size:       most images the model scores at once
+    batch_size:       most images the model scores at once; None for what suits its image size
     timeout_seconds:  for a request from its first byte to its answer
     token:            what `Authorization: Bearer` must carry for /v1 and /metrics; None for no such check
     """
@@ -33,13 +33,13 @@ class ServiceSettings:
     max_maps: int = 64
     max_requests: int = 64
     max_waiting: int = 256
-    batch_size: int = 32
+    batch_size: int | None = None
     timeout_seconds: float = 30.0
     token: str | None = None
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if name != "token" and value <= 0:
+            if value is not None and name != "token" and value <= 0:
                 raise InputError(f"{name} must be above 0; got {value}")
         if self.max_held_bytes < self.max_body_bytes:
             raise InputError(
