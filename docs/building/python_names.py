@@ -41,6 +41,18 @@ MORE_PUBLIC_NAMES = {
         "kmcl.evaluation.bootstrap.compare_map",
         "kmcl.evaluation.bootstrap.PairedDifference",
     ],
+    "kmcl.studies": [
+        "kmcl.studies.variants.parse_variants",
+        "kmcl.studies.plan.make_plan",
+        "kmcl.studies.study.run_study",
+        "kmcl.studies.command.command_of",
+        "kmcl.studies.variants.Variant",
+        "kmcl.studies.plan.StudyPlan",
+        "kmcl.studies.plan.Member",
+        "kmcl.studies.results.StudyResult",
+        "kmcl.studies.results.VariantResult",
+        "kmcl.studies.results.Spread",
+    ],
     "kmcl.serving": [
         "kmcl.serving.image_predictor.BatchScores",
         "kmcl.serving.export.export_model",

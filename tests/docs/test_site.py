@@ -52,16 +52,21 @@ def test_every_command_and_flag_is_there(site: Path):
                     assert option in text, (words, option)
 
 
-PACKAGES = ("kernels", "losses", "models", "methods", "data", "training", "evaluation", "reports", "serving")
+PAGES_OF_PACKAGES = {path.stem for path in (ROOT / "docs" / "reference").glob("*.md")} - {"index", "kmcl"}
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", sorted(PAGES_OF_PACKAGES))
 def test_every_public_name_has_its_place(package: str, site: Path):
     page = (site / "reference" / f"{package}.html").read_text(encoding="utf-8")
     wanted = import_module("building.python_names").public_names(f"kmcl.{package}")
     assert wanted
     for name in wanted:
         assert f'id="{name}"' in page, name
+
+
+def test_every_package_has_a_page():
+    packages = {path.parent.name for path in (ROOT / "src" / "kmcl").glob("*/__init__.py")}
+    assert packages - {"cli"} == PAGES_OF_PACKAGES
 
 
 def test_names_lead_to_the_reference(site: Path):
