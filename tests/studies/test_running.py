@@ -17,7 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from kmcl.cli.app import make_app
 from kmcl.errors import InputError
 from kmcl.evaluation.bootstrap import compare_mean_map
 from kmcl.evaluation.predictions import Predictions
@@ -144,6 +146,18 @@ def test_the_same_study_again_touches_no_finished_member(study: Finished):
     assert again.reference == "kmcl"
     with pytest.raises(InputError, match="was started with epochs 1, now it is 2"):
         run_study(tiny_plan("asl,kmcl", (0, 1), epochs=2), study.folder)
+
+
+def test_the_command_shows_the_table_and_draws_the_figure(study: Finished):
+    arguments = shlex.split(command_of(tiny_plan("asl,kmcl", (0, 1))))[1:]
+    shown = CliRunner().invoke(make_app(), [*arguments, "--workers", "0", "--output", str(study.folder)])
+    assert shown.exit_code == 0, shown.exception
+    assert "4 of 4 members are finished already" in shown.output
+    assert (study.folder / "table.md").read_text() in shown.output
+    for ending in ("png", "svg", "csv"):
+        assert (study.folder / f"comparison.{ending}").stat().st_size > 100
+    refused = CliRunner().invoke(make_app(), [*arguments, "--epochs", "2", "--output", str(study.folder)])
+    assert "was started with epochs 1, now it is 2" in str(refused.exception)
 
 
 def test_what_no_member_could_do_is_refused_before_any_begins(tmp_path: Path):
