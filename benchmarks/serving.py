@@ -195,7 +195,7 @@ class Service:
                     latencies.append(time.perf_counter() - start)
                     number += connections
 
-        threads = [threading.Thread(target=ask, args=(k,)) for k in range(connections)]
+        threads = [threading.Thread(target=ask, args=(k,), daemon=True) for k in range(connections)]
         for thread in threads:
             thread.start()
         for thread in threads:

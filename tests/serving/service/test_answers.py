@@ -20,11 +20,7 @@ from kmcl.serving.service import schemas
 from kmcl.serving.service.label_context import LabelContext
 
 from .conftest import LABELS, make_image, make_predictor
-
-
-def send(client: TestClient, *contents: bytes, **parameters: object):
-    files = [("images", (f"{number}.png", content)) for number, content in enumerate(contents)]
-    return client.post("/v1/predict", files=files, params=parameters)
+from .talking import send
 
 
 def test_answers_are_those_of_kmcl_predict(client: TestClient, predictor: Predictor):

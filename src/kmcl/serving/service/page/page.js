@@ -143,6 +143,7 @@ function moveThreshold(value) {
   threshold = value;
   find("threshold-value").textContent = value === null ? "own" : percent(value);
   find("threshold").setAttribute("aria-valuetext", value === null ? "each label's own" : percent(value));
+  find("threshold").classList.toggle("own", value === null);
   find("own").disabled = value === null;
   let numPresent = 0;
   for (const card of cards) {
