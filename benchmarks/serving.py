@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--images", type=Path, default=PHOTOGRAPHS)
     parser.add_argument("--sizes", type=int, nargs="+", default=[96, 224])
     parser.add_argument("--per-request", type=int, nargs="+", default=[1, 8], help="images in a request")
-    parser.add_argument("--connections", type=int, default=16, help="by images in a request, at least 2")
+    parser.add_argument("--connections", type=int, default=16, help="by images in a request, at least 4")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6, help="of each round")
     arguments = parser.parse_args()
@@ -118,7 +118,7 @@ def measure(model: Path, contents: list[bytes], arguments: argparse.Namespace) -
             bare, served = [], []
             for _ in range(arguments.rounds):
                 bare.append(bare_round(predictor, pixels, arguments.seconds))
-                connections = max(2, arguments.connections // per_request)
+                connections = max(4, arguments.connections // per_request)
                 served.append(service.load(contents, per_request, connections, arguments.seconds))
             report(per_request, bare, served)
 

@@ -1,8 +1,8 @@
 """Many requests, one model: images that wait together are scored together.
 
 One thread owns the model. It takes whatever waits when it is free, up to a batch; while it computes, the next
-batch gathers. Where more requests are on their way (being received or decoded) it gives them a few
-milliseconds to arrive, so that a burst becomes one batch; a request that is alone never waits for others.
+batch gathers. Where more requests are on their way (being received or decoded) it gives them a moment to
+arrive, so that a burst becomes one batch; a request that is alone never waits for others.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ Explain = Callable[[Pixels, BatchScores], Any]
 """More work with a request's images on the thread that owns the model; its result goes with the scores."""
 
 
-QUIET_SECONDS = 0.005
+QUIET_SECONDS = 0.01
 """A batch is begun when no further request has arrived for that long, though some are on their way."""
-LONGEST_GATHERING = 0.025
+GATHERING_SHARE = 0.5
+"""And at the latest after this share of the time that a full batch takes."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,8 @@ class MicroBatcher:
 
     def _gather(self) -> None:
         """Wait a little for what is on its way, while the batch is not full."""
-        end = time.monotonic() + LONGEST_GATHERING
+        longest = GATHERING_SHARE * self._batch_size * self._seconds_per_image
+        end = time.monotonic() + longest
         while self._num_waiting < self._batch_size and self._num_coming and not self._closing:
             before = self._num_waiting, self._num_coming
             self._changed.wait(QUIET_SECONDS)
