@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ OPTIONS = MethodOptions(
     head_init="small",
     normalise_dimension=True,
     objective=ObjectiveSettings(classification_weight=1.0),
+    query_width=16,
     decoder_width=32,
     graph_width=16,
     label_embedding_dim=8,
@@ -93,7 +95,37 @@ def test_terms_are_named():
     output, targets = classifier(torch.rand(4, 3, 32, 32)), make_targets(4, 3)
     terms = find_method("kmcl").loss(output, targets, OPTIONS)
     assert list(terms.named) == ["reconstruction", "classification", "contrastive"]
+    of_mixture, of_queries = output.branches
+    torch.testing.assert_close(of_mixture, output.mixture.logits)
+    torch.testing.assert_close(output.logits, (of_mixture + of_queries) / 2)
+    expected = (asymmetric_loss(of_mixture, targets) + asymmetric_loss(of_queries, targets)) / 2
+    torch.testing.assert_close(terms.named["classification"], expected)
+
+
+def test_the_paper_s_head_is_the_mixture_alone():
+    description = ModelDescription(("a", "b", "c"), "kmcl", "test_convnext", 32, options=MethodOptions())
+    classifier = build_classifier(description)
+    output, targets = classifier(torch.rand(4, 3, 32, 32)), make_targets(4, 3)
+    assert not output.branches
+    assert {name.split(".")[0] for name, _ in classifier.head.named_parameters()} == {"kernel_mixture"}
+    assert output.logits is output.mixture.logits
+    terms = find_method("kmcl").loss(output, targets, MethodOptions())
     torch.testing.assert_close(terms.named["classification"], asymmetric_loss(output.logits, targets))
+
+
+def test_a_memory_votes_and_is_saved_with_the_model(tmp_path):
+    options = replace(OPTIONS, memory_size=5)
+    description = ModelDescription(("a", "b", "c"), "kmcl", "test_convnext", 32, options=options)
+    classifier = build_classifier(description).eval()
+    images, targets = torch.rand(5, 3, 32, 32), make_targets(5, 3)
+    before = classifier(images)
+    classifier.head.memory.remember(before.features, targets)
+    classifier.head.memory.set_scale(0.1, 0.5)
+    after = classifier(images)
+    torch.testing.assert_close(after.logits, before.logits + classifier.head.memory(before.features))
+    assert (after.logits != before.logits).any()
+    save_model(tmp_path, classifier, description)
+    torch.testing.assert_close(load_model(tmp_path)[0](images).logits, after.logits)
 
 
 def test_uint8_and_float_images_are_normalised_alike():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
@@ -67,8 +68,12 @@ def kmcl_objective(
     mixture: KernelMixture,
     targets: Num[Tensor, "B L"],
     settings: ObjectiveSettings = OBJECTIVES["paper"],
+    branches: Sequence[Float[Tensor, "B L"]] = (),
 ) -> ObjectiveTerms:
     """L = λ_REC L_REC + λ_ASL L_ASL + λ_KMCL L_KMCL (Eq. 8, where λ_REC = 1).
+
+    `branches` are logits that the classification term trains, each for itself and then their mean, in place
+    of the mixture's own.
 
     Where several processes train together (torch.distributed), each returns its share: the mean over
     processes is the objective of the global batch, exactly.
@@ -76,14 +81,19 @@ def kmcl_objective(
     candidates = gather_candidates(mixture, targets) if is_distributed() else None
     num_images = images_per_process(targets)
     reconstruction = reconstruction_loss(features, mixture, targets, num_images=num_images)
-    classification = asymmetric_loss(
-        mixture.logits,
-        targets,
-        positive_focus=settings.positive_focus,
-        negative_focus=settings.negative_focus,
-        probability_margin=settings.probability_margin,
-        num_images=num_images,
-    )
+    scored = branches or (mixture.logits,)
+    classifications = [
+        asymmetric_loss(
+            logits,
+            targets,
+            positive_focus=settings.positive_focus,
+            negative_focus=settings.negative_focus,
+            probability_margin=settings.probability_margin,
+            num_images=num_images,
+        )
+        for logits in scored
+    ]
+    classification = torch.stack(classifications).mean()
     contrastive = contrastive_loss(
         mixture, targets, temperature=settings.temperature, candidates=candidates, num_images=num_images
     )

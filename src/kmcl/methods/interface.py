@@ -20,6 +20,8 @@ class MethodOptions:
     """What a method may be told: the same for all, each reads those it has a use for.
 
     kernel, head_init, normalise_dimension: of the kernel mixture, see `KernelMixtureHead`
+    query_width: width of KMCL's label queries, 0 for none
+    memory_size: training images that KMCL's memory holds, 0 for no memory
     objective: weights of the terms and the hyper-parameters inside them
     focal_focus: γ of the focal loss
     attention_heads, residual_weight: number of temperatures and λ of CSRA
@@ -35,6 +37,8 @@ class MethodOptions:
     kernel: str = "isotropic"
     head_init: str = "paper"
     normalise_dimension: bool = False
+    query_width: int = 0
+    memory_size: int = 0
     objective: ObjectiveSettings = field(default_factory=ObjectiveSettings)
     focal_focus: float = 2.0
     attention_heads: int = 4
@@ -51,16 +55,19 @@ class MethodOptions:
     def __post_init__(self) -> None:
         for name, low, high in _BOUNDS:
             check_between(name, getattr(self, name), low, high)
-        if self.decoder_width % ATTENTION_HEADS_OF_DECODERS:
-            raise ValueError(
-                f"decoder_width must be a multiple of its {ATTENTION_HEADS_OF_DECODERS} attention heads; "
-                f"got {self.decoder_width}"
-            )
+        for name in ("decoder_width", "query_width"):
+            if getattr(self, name) % ATTENTION_HEADS_OF_DECODERS:
+                raise ValueError(
+                    f"{name} must be a multiple of its {ATTENTION_HEADS_OF_DECODERS} attention heads; "
+                    f"got {getattr(self, name)}"
+                )
 
 
 ATTENTION_HEADS_OF_DECODERS = 8
 
 _BOUNDS = (
+    ("query_width", 0, math.inf),
+    ("memory_size", 0, math.inf),
     ("focal_focus", 0, math.inf),
     ("attention_heads", 1, math.inf),
     ("residual_weight", 0, math.inf),

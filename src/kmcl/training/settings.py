@@ -70,6 +70,12 @@ class TrainingSettings(BaseModel):
     )
     head_init: Literal["paper", "small"] = Field("small", description="initial values of the kernel mixture")
     normalise_dimension: bool = Field(True, description="kernels with means over dimensions instead of sums")
+    query_width: int = Field(
+        256, ge=0, multiple_of=8, description="of kmcl's label queries over the feature map; 0 for none"
+    )
+    memory_size: int = Field(
+        8192, ge=0, description="most training images whose kernels kmcl remembers; 0 for no memory"
+    )
 
     # Rival methods
     focal_focus: float = Field(2.0, ge=0, description="gamma of focal")
@@ -157,6 +163,8 @@ _AS_PRINTED: dict[str, Any] = {
     "augmentation": "paper",
     "head_init": "paper",
     "normalise_dimension": False,
+    "query_width": 0,
+    "memory_size": 0,
     "epochs": 40,
     "learning_rate": 2e-4,
     "weight_decay": 1e-4,

@@ -20,9 +20,11 @@ from kmcl.data.loading import BatchLoader, LoaderSettings, make_eval_loader, mak
 from kmcl.data.selection import take_fraction
 from kmcl.errors import InputError
 from kmcl.evaluation.inference import predict_split
+from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.probability_bands import fit_bands
 from kmcl.evaluation.summary import summarise_run
 from kmcl.methods import find_method
+from kmcl.methods.kernel_mixture import KernelMixtureMethodHead
 from kmcl.methods.label_statistics import read_word_vectors, tell_label_statistics
 from kmcl.methods.model_folder import (
     ModelDescription,
@@ -39,6 +41,7 @@ from kmcl.training.kept_maps import KeptMaps
 from kmcl.training.lightning import Callback, EarlyStopping, TensorBoardLogger, Trainer
 from kmcl.training.method_options import method_options
 from kmcl.training.progress import TrainingProgress
+from kmcl.training.remembering import make_memory
 from kmcl.training.run_folder import RunFolder, write_json
 from kmcl.training.settings import TrainingSettings
 from kmcl.training.task import Best, ClassificationTask
@@ -184,15 +187,12 @@ class _Training:
         classifier, description = load_model(self.run.model)
         classifier.to(self._device())
         classifier.encoder.freeze(self.settings.frozen_stages)
-        scorer = classifier if self.kept is None else MapsClassifier(classifier)
+        description = self._remember(classifier, description)
         predictions = {}
         for name in ("val", "test") if self.settings.measure_test else ("val",):
-            split = self.dataset.splits.get(name)
-            if split is None:
+            if name not in self.dataset.splits:
                 continue
-            loader = self._eval_loader(name)
-            predictions[name] = predict_split(scorer, self.dataset.labels, split, loader)
-            self._report_bad_images(name, loader, split)
+            predictions[name] = self._predict(classifier, name)
             file = self.run.predictions_file(name)
             file.parent.mkdir(exist_ok=True)
             predictions[name].save(file)
@@ -224,6 +224,33 @@ class _Training:
             metrics["best"]["val_map"] = None
         write_json(self.run.metrics_file, metrics)
         return metrics
+
+    def _remember(self, classifier: Classifier, description: ModelDescription) -> ModelDescription:
+        """Give a KMCL head its memory, where val finds one of use, and save the model with it."""
+        head, memory_size = classifier.head, self.settings.memory_size
+        if (
+            not isinstance(head, KernelMixtureMethodHead)
+            or not memory_size
+            or "val" not in self.dataset.splits
+        ):
+            return description
+        if head.memory is None:  # else the run was interrupted after it had been saved
+            train, val = (self._predict(classifier, name) for name in ("train", "val"))
+            head.memory = make_memory(train, val, memory_size, self.settings.seed)
+            if head.memory is None:
+                return description
+            head.memory.to(self._device())
+            options = replace(description.options, memory_size=len(head.memory))
+            description = replace(description, options=options)
+            save_model(self.run.model, classifier, description)
+        return description
+
+    def _predict(self, classifier: Classifier, name: str) -> Predictions:
+        split, loader = self.dataset.splits[name], self._eval_loader(name)
+        scorer = classifier if self.kept is None else MapsClassifier(classifier)
+        predictions = predict_split(scorer, self.dataset.labels, split, loader)
+        self._report_bad_images(name, loader, split)
+        return predictions
 
     def _loader_settings(self, world_size: int = 1) -> LoaderSettings:
         settings = self.settings
@@ -302,7 +329,8 @@ def _describe(
         encoder=settings.encoder,
         image_size=settings.image_size,
         in_channels=1 if settings.grey else 3,
-        options=method_options(settings, word_vectors),
+        # The memory is made when training ends, of what there is to remember.
+        options=replace(method_options(settings, word_vectors), memory_size=0),
     )
 
 
