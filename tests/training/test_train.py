@@ -19,6 +19,7 @@ from kmcl.data import open_dataset
 from kmcl.errors import InputError
 from kmcl.evaluation.metrics import evaluate
 from kmcl.evaluation.predictions import Predictions
+from kmcl.methods.model_folder import load_model
 from kmcl.serving import load
 from kmcl.training.settings import TrainingSettings, resolve_settings
 from kmcl.training.train import resume, train
@@ -81,6 +82,28 @@ def test_the_folder_holds_the_whole_run(finished: Path):
     weighted = sum(weight * rows[0][f"train/{term}"] for term, weight in weights.items())
     assert rows[0]["train/loss"] == pytest.approx(weighted, rel=1e-4)
     assert list((finished / "logs").glob("events.*"))
+
+
+def test_kmcl_remembers_its_training_images_and_predicts_with_them(finished: Path, tmp_path: Path):
+    train(tiny_settings(memory_size=0), tmp_path / "forgetful")
+    classifier, description = load_model(finished / "model")
+    memory = classifier.head.memory
+    assert memory is not None
+    assert (
+        description.options.memory_size
+        == len(memory)
+        == len(open_dataset("digits", size=120).splits["train"])
+    )
+    assert load_model(tmp_path / "forgetful" / "model")[0].head.memory is None
+    for split in ("val", "test"):
+        with_memory, without = (
+            Predictions.load(run / "predictions" / f"{split}.npz")
+            for run in (finished, tmp_path / "forgetful")
+        )
+        evidence = memory(torch.from_numpy(with_memory.features))
+        logits = torch.logit(torch.from_numpy(without.scores)) + evidence
+        torch.testing.assert_close(torch.from_numpy(with_memory.scores), logits.sigmoid(), atol=1e-4, rtol=0)
+        assert not np.allclose(with_memory.scores, without.scores, atol=1e-3)
 
 
 def test_metrics_are_those_of_the_saved_predictions(finished: Path):
