@@ -71,7 +71,7 @@ class TrainingSettings(BaseModel):
     head_init: Literal["paper", "small"] = Field("small", description="initial values of the kernel mixture")
     normalise_dimension: bool = Field(True, description="kernels with means over dimensions instead of sums")
     query_width: int = Field(
-        256, ge=0, multiple_of=8, description="of kmcl's label queries over the feature map; 0 for none"
+        128, ge=0, multiple_of=8, description="of kmcl's label queries over the feature map; 0 for none"
     )
     memory_size: int = Field(
         8192, ge=0, description="most training images whose kernels kmcl remembers; 0 for no memory"
