@@ -15,17 +15,18 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from kmcl.data import open_dataset
 from kmcl.data.loading import LoaderSettings, make_train_loader
-from kmcl.losses import ObjectiveSettings
 from kmcl.methods import MethodOptions, find_method
 from kmcl.methods.model_folder import ModelDescription, build_classifier
 from kmcl.models.encoder import build_encoder
 from kmcl.training.lightning import Callback
+from kmcl.training.method_options import method_options
 from kmcl.training.optimisation import make_optimiser
 from kmcl.training.settings import resolve_settings
 from kmcl.training.train import train
@@ -94,10 +95,7 @@ def bare_step(
 def method_step(name: str, images: torch.Tensor, targets: torch.Tensor) -> Callable[[], object]:
     """A whole optimisation step of a method with the default preset."""
     settings = resolve_settings("digits")
-    objective = ObjectiveSettings(
-        **{field: getattr(settings, field) for field in ObjectiveSettings.__dataclass_fields__}
-    )
-    options = MethodOptions("isotropic", settings.head_init, settings.normalise_dimension, objective)
+    options = replace(method_options(settings), memory_size=0)  # made when training ends
     labels = tuple(map(str, range(targets.shape[1])))
     classifier = build_classifier(ModelDescription(labels, name, ENCODER, images.shape[-1], options=options))
     classifier.train().to(memory_format=torch.channels_last)
