@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import kmcl
+from hub_stub import REPOSITORY, running_hub
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.summary import summarise_run
@@ -21,7 +22,6 @@ from kmcl.serving.hub import is_hub_id, push
 from kmcl.serving.model_card import write_model_card
 from kmcl.training.run_folder import RunFolder, write_json
 from kmcl.training.settings import resolve_settings
-from serving.hub_stub import REPOSITORY, running_hub
 
 LABELS = ("cat", "dog", "a|b")
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import kmcl
+from asl_network import AslNetwork, KmclNetwork, randomise
 from kmcl.cli.import_released import import_released as import_released_command
 from kmcl.errors import InputError
 from kmcl.serving.released import import_released
 from kmcl.serving.released_datasets import RELEASED_DATASETS
 from kmcl.serving.released_names import rename_body
-from serving.asl_network import AslNetwork, KmclNetwork, randomise
 
 SIZE = 64
 
