@@ -110,7 +110,7 @@ def test_a_memory_that_helps_on_val_is_kept_and_one_that_does_not_is_not():
     train, val = make_predictions(*clusters(200, 0)), make_predictions(*clusters(100, 1))
     memory = make_memory(train, val, memory_size=1000, seed=0)
     assert memory is not None
-    assert len(memory) == 200
+    assert memory.num_images == 200
     assert float(memory.weight) > 0
     features, targets, _ = clusters(100, 1)
     perfect = make_predictions(features, targets, 0.25 + 0.5 * targets)
@@ -120,6 +120,6 @@ def test_a_memory_that_helps_on_val_is_kept_and_one_that_does_not_is_not():
 def test_a_large_training_set_is_drawn_from_by_the_seed():
     train, val = make_predictions(*clusters(200, 0)), make_predictions(*clusters(100, 1))
     first, again, other = (make_memory(train, val, memory_size=50, seed=seed) for seed in (0, 0, 1))
-    assert len(first) == 50
+    assert first.num_images == 50
     assert torch.equal(first.directions, again.directions)
     assert not torch.equal(first.directions, other.directions)

@@ -209,7 +209,7 @@ def test_an_image_that_cannot_be_read_is_named_or_left_out(tmp_path: Path):
     for run in ("computed", "found"):
         output = console()
         train(resolve_settings(word, flags=changes | {"skip_bad_images": True}), tmp_path / run, output)
-        assert "1 of 24 images could not be read in training" in said(output)
+        assert "1 of 24 images could not be read in train:" in said(output)
         predictions = Predictions.load(tmp_path / run / "predictions" / "test.npz")
         assert len(predictions.names) == 7
         assert not any(name.endswith("33.png") for name in predictions.names)

@@ -91,7 +91,7 @@ def test_kmcl_remembers_its_training_images_and_predicts_with_them(finished: Pat
     assert memory is not None
     assert (
         description.options.memory_size
-        == len(memory)
+        == memory.num_images
         == len(open_dataset("digits", size=120).splits["train"])
     )
     assert load_model(tmp_path / "forgetful" / "model")[0].head.memory is None

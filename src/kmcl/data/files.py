@@ -54,7 +54,7 @@ def decode_image(path: Path, min_side: int | None = None) -> npt.NDArray[np.uint
 
 
 def load_rgb(image: Image.Image, min_side: int | None = None) -> npt.NDArray[np.uint8]:
-    """The pixels of an image that Pillow has opened, as `decode_image` gives them; errors are Pillow's own."""
+    """The pixels of an image that Pillow has opened, as `decode_image` gives them; errors are Pillow's."""
     if min_side is not None:
         image.draft(None, (min_side, min_side))
     image.load()

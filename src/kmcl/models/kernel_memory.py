@@ -38,7 +38,8 @@ class KernelMemory(nn.Module):
         self.register_buffer("variance", torch.tensor(1.0))
         self.register_buffer("weight", torch.tensor(0.0))
 
-    def __len__(self) -> int:
+    @property
+    def num_images(self) -> int:
         return len(self.directions)  # type: ignore[arg-type]
 
     @torch.no_grad()

@@ -3,48 +3,39 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
 
-from kmcl.data import Dataset, Split, open_dataset
-from kmcl.data.companions import find_companions
+from kmcl.data import Dataset, open_dataset
 from kmcl.data.loading import BatchLoader, LoaderSettings, make_eval_loader, make_train_loader
 from kmcl.data.selection import take_fraction
 from kmcl.errors import InputError
-from kmcl.evaluation.inference import predict_split
-from kmcl.evaluation.predictions import Predictions
-from kmcl.evaluation.probability_bands import fit_bands
-from kmcl.evaluation.summary import summarise_run
 from kmcl.methods import find_method
-from kmcl.methods.kernel_mixture import KernelMixtureMethodHead
 from kmcl.methods.label_statistics import read_word_vectors, tell_label_statistics
 from kmcl.methods.model_folder import (
     ModelDescription,
     build_classifier,
-    load_model,
-    save_description,
     save_model,
 )
-from kmcl.models.classifier import Classifier, MapsClassifier
+from kmcl.models.classifier import Classifier
 from kmcl.models.weights import default_weights
 from kmcl.training.checkpoints import AtomicCheckpointIO, LastCheckpoint, check_checkpoint
+from kmcl.training.finishing import Finishing
 from kmcl.training.history import EpochHistory
 from kmcl.training.kept_maps import KeptMaps
 from kmcl.training.lightning import Callback, EarlyStopping, TensorBoardLogger, Trainer
 from kmcl.training.method_options import method_options
 from kmcl.training.progress import TrainingProgress
-from kmcl.training.remembering import make_memory
-from kmcl.training.run_folder import RunFolder, write_json
+from kmcl.training.run_folder import RunFolder
 from kmcl.training.settings import TrainingSettings
-from kmcl.training.task import Best, ClassificationTask
+from kmcl.training.task import ClassificationTask
 
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 MEMORY_CACHE_LIMIT = 4 * 2**30
@@ -122,7 +113,16 @@ class _Training:
         if "val" not in self.dataset.splits:
             last = self.classifier if task.average is None else task.average.model
             self._save(last)  # nothing to choose on: the end of training
-        return self._finish(task.best)
+        finishing = Finishing(
+            self.run,
+            self.settings,
+            self.dataset,
+            self._device(),
+            self._eval_loader,
+            self._report_bad_images,
+            from_maps=self.kept is not None,
+        )
+        return finishing.finish(task.best)
 
     def _fit(self) -> tuple[Trainer, ClassificationTask]:
         settings = self.settings
@@ -176,81 +176,11 @@ class _Training:
         val_loaders = [] if val_split is None else [self._eval_loader("val", trainer)]
         resume_from = self.run.checkpoint if self.run.checkpoint.is_file() else None
         trainer.fit(task, train_loader, val_loaders, ckpt_path=resume_from, weights_only=True)
-        self._report_bad_images("training", train_loader, self.dataset.splits["train"])
+        self._report_bad_images("train", train_loader)
         return trainer, task
 
     def _save(self, classifier: Any) -> None:
         save_model(self.run.model, classifier, self.description)
-
-    def _finish(self, best: Best | None) -> dict[str, Any]:
-        """Thresholds and temperatures from val, then the one look at test."""
-        classifier, description = load_model(self.run.model)
-        classifier.to(self._device())
-        classifier.encoder.freeze(self.settings.frozen_stages)
-        description = self._remember(classifier, description)
-        predictions = {}
-        for name in ("val", "test") if self.settings.measure_test else ("val",):
-            if name not in self.dataset.splits:
-                continue
-            predictions[name] = self._predict(classifier, name)
-            file = self.run.predictions_file(name)
-            file.parent.mkdir(exist_ok=True)
-            predictions[name].save(file)
-        summary = summarise_run(
-            val=predictions.get("val"),
-            test=predictions.get("test"),
-            threshold=self.settings.threshold,
-            criterion=self.settings.threshold_criterion,
-            target=self.settings.threshold_target,
-            label_counts=(self.dataset.splits["train"].targets == 1).sum(axis=0),
-            seed=self.settings.seed,
-        )
-        calibrator = summary.temperatures_and_biases
-        save_description(
-            self.run.model,
-            replace(
-                description,
-                thresholds=_numbers(summary.thresholds and summary.thresholds.values),
-                temperatures=_numbers(calibrator and calibrator.temperatures),
-                biases=_numbers(calibrator and calibrator.biases),
-                bands=None
-                if calibrator is None
-                else fit_bands(predictions["val"], calibrator.temperatures, calibrator.biases).to_rows(),
-                companions=find_companions(self.dataset.splits["train"].targets),
-            ),
-        )
-        metrics = {"best": None if best is None else asdict(best), **summary.to_json()}
-        if best is not None and math.isnan(best.val_map):
-            metrics["best"]["val_map"] = None
-        write_json(self.run.metrics_file, metrics)
-        return metrics
-
-    def _remember(self, classifier: Classifier, description: ModelDescription) -> ModelDescription:
-        """Give a KMCL head its memory, where val finds one of use, and save the model with it."""
-        head, memory_size = classifier.head, self.settings.memory_size
-        if (
-            not isinstance(head, KernelMixtureMethodHead)
-            or not memory_size
-            or "val" not in self.dataset.splits
-        ):
-            return description
-        if head.memory is None:  # else the run was interrupted after it had been saved
-            train, val = (self._predict(classifier, name) for name in ("train", "val"))
-            head.memory = make_memory(train, val, memory_size, self.settings.seed)
-            if head.memory is None:
-                return description
-            head.memory.to(self._device())
-            options = replace(description.options, memory_size=len(head.memory))
-            description = replace(description, options=options)
-            save_model(self.run.model, classifier, description)
-        return description
-
-    def _predict(self, classifier: Classifier, name: str) -> Predictions:
-        split, loader = self.dataset.splits[name], self._eval_loader(name)
-        scorer = classifier if self.kept is None else MapsClassifier(classifier)
-        predictions = predict_split(scorer, self.dataset.labels, split, loader)
-        self._report_bad_images(name, loader, split)
-        return predictions
 
     def _loader_settings(self, world_size: int = 1) -> LoaderSettings:
         settings = self.settings
@@ -299,10 +229,11 @@ class _Training:
         accelerated = self.settings.accelerator in ("auto", "cuda", "gpu")
         return "cuda" if accelerated and torch.cuda.is_available() else "cpu"
 
-    def _report_bad_images(self, where: str, loader: BatchLoader, split: Split) -> None:
+    def _report_bad_images(self, name: str, loader: BatchLoader) -> None:
         if loader.bad_images:
+            num_images = len(self.dataset.splits[name])
             self.console.print(
-                f"{len(loader.bad_images)} of {len(split)} images could not be read in {where}:"
+                f"{len(loader.bad_images)} of {num_images} images could not be read in {name}:"
             )
             for message in list(loader.bad_images.values())[:10]:
                 self.console.print(f"  {message}", soft_wrap=True)
@@ -332,10 +263,6 @@ def _describe(
         # The memory is made when training ends, of what there is to remember.
         options=replace(method_options(settings, word_vectors), memory_size=0),
     )
-
-
-def _numbers(values: Any) -> tuple[float, ...] | None:
-    return None if values is None else tuple(map(float, values))
 
 
 def _is_first_process() -> bool:
