@@ -67,6 +67,13 @@ def finished(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def forgetful(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "forgetful"
+    train(tiny_settings(memory_size=0), folder)
+    return folder
+
+
 def test_the_folder_holds_the_whole_run(finished: Path):
     assert TrainingSettings.from_yaml(finished / "settings.yaml") == tiny_settings()
     environment = json.loads((finished / "environment.json").read_text())
@@ -84,8 +91,7 @@ def test_the_folder_holds_the_whole_run(finished: Path):
     assert list((finished / "logs").glob("events.*"))
 
 
-def test_kmcl_remembers_its_training_images_and_predicts_with_them(finished: Path, tmp_path: Path):
-    train(tiny_settings(memory_size=0), tmp_path / "forgetful")
+def test_kmcl_remembers_its_training_images_and_predicts_with_them(finished: Path, forgetful: Path):
     classifier, description = load_model(finished / "model")
     memory = classifier.head.memory
     assert memory is not None
@@ -94,11 +100,10 @@ def test_kmcl_remembers_its_training_images_and_predicts_with_them(finished: Pat
         == memory.num_images
         == len(open_dataset("digits", size=120).splits["train"])
     )
-    assert load_model(tmp_path / "forgetful" / "model")[0].head.memory is None
+    assert load_model(forgetful / "model")[0].head.memory is None
     for split in ("val", "test"):
         with_memory, without = (
-            Predictions.load(run / "predictions" / f"{split}.npz")
-            for run in (finished, tmp_path / "forgetful")
+            Predictions.load(run / "predictions" / f"{split}.npz") for run in (finished, forgetful)
         )
         evidence = memory(torch.from_numpy(with_memory.features))
         logits = torch.logit(torch.from_numpy(without.scores)) + evidence
@@ -114,12 +119,15 @@ def test_metrics_are_those_of_the_saved_predictions(finished: Path):
         assert metrics[split]["evaluation"]["at_threshold"]["CF1"] == evaluation.at_threshold.CF1
 
 
-def test_the_better_of_model_and_average_on_val_is_kept(finished: Path):
-    metrics = json.loads((finished / "metrics.json").read_text())
-    rows = epochs_of(finished)
+def test_the_better_of_model_and_average_on_val_is_kept(finished: Path, forgetful: Path):
+    metrics = json.loads((forgetful / "metrics.json").read_text())
+    rows = epochs_of(forgetful)
     best = max(max(row["val/map_model"], row["val/map_average"]) for row in rows)
     assert metrics["best"]["val_map"] == pytest.approx(best, rel=1e-5)
     assert metrics["val"]["evaluation"]["mean_average_precision"] == pytest.approx(best, abs=0.02)
+    with_memory = json.loads((finished / "metrics.json").read_text())
+    assert with_memory["best"] == metrics["best"]
+    assert with_memory["val"]["evaluation"]["mean_average_precision"] > best
 
 
 def test_the_saved_model_predicts_what_the_run_measured(finished: Path):
