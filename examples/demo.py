@@ -44,6 +44,8 @@ def main() -> None:
                 "augmentation": "light",
                 "learning_rate": 5e-3,
                 "epochs": epochs,
+                # Label queries need a pretrained encoder: from nothing they do not learn in this time.
+                "query_width": 0,
             },
         )
         metrics[method] = train(settings, folder / method, console)
