@@ -42,8 +42,8 @@ class OnnxPredictor(ImagePredictor):
             # A graph that onnxruntime could load and not compute; its errors share no base but Exception.
             raise InputError(f"{self.path}: cannot be computed: {_first_line(error)}") from error
         named = dict(zip(self._outputs, results, strict=True))
-        if not np.isfinite(named["score"]).all():
-            raise InputError(f"{self.path}: gives scores that are no numbers; the file is damaged")
+        if not all(np.isfinite(array).all() for array in results):
+            raise InputError(f"{self.path}: gives scores that are not finite; its weights are damaged")
         return BatchScores(named["score"], named["probability"], named.get("sigma"))
 
     def resize(self, image: Pixels) -> Pixels:
@@ -66,9 +66,7 @@ class OnnxPredictor(ImagePredictor):
     def _check_numbers(self) -> None:
         """Weights that are no numbers show in the scores of any image."""
         grey = np.full((1, self.image_size, self.image_size, 3), 128, dtype=np.uint8)
-        scores = self.score(grey)
-        if not all(np.isfinite(array).all() for array in scores if array is not None):
-            raise InputError(f"{self.path}: gives scores that are not finite; its weights are damaged")
+        self.score(grey)
 
 
 def open_session(path: Path) -> onnxruntime.InferenceSession:
