@@ -44,7 +44,7 @@ def main() -> None:
                 "augmentation": "light",
                 "learning_rate": 5e-3,
                 "epochs": epochs,
-                # Label queries need a pretrained encoder: from nothing they do not learn in this time.
+                # Label queries were chosen with pretrained encoders; this one starts from nothing.
                 "query_width": 0,
             },
         )
