@@ -23,7 +23,6 @@ OPTIONS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    "--remote-debugging-port=0",
 ]
 
 
@@ -48,7 +47,13 @@ class Chromium:
 
         profile = self.folder / "profile"
         self._process = subprocess.Popen(
-            [str(CHROMIUM), *OPTIONS, f"--user-data-dir={profile}", "about:blank"],
+            [
+                str(CHROMIUM),
+                *OPTIONS,
+                "--remote-debugging-port=0",
+                f"--user-data-dir={profile}",
+                "about:blank",
+            ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

@@ -5,23 +5,15 @@ from __future__ import annotations
 import html
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+from chromium import CHROMIUM, OPTIONS
 
-OPTIONS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
+REPORT_OPTIONS = [
+    *OPTIONS,
     "--allow-file-access-from-files",  # the frames below are files too
     "--enable-logging=stderr",
     "--dump-dom",
@@ -71,7 +63,7 @@ def open_in_chromium(report: Path, folder: Path, dark: bool) -> tuple[dict, list
     harness.write_text(HARNESS.replace("REPORT", report.as_uri()))
     theme = [f"--blink-settings=preferredColorScheme={0 if dark else 1}"]
     result = subprocess.run(
-        [CHROMIUM, *OPTIONS, *theme, f"--user-data-dir={folder / 'profile'}", harness.as_uri()],
+        [CHROMIUM, *REPORT_OPTIONS, *theme, f"--user-data-dir={folder / 'profile'}", harness.as_uri()],
         capture_output=True,
         text=True,
         timeout=120,

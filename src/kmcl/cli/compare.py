@@ -18,7 +18,7 @@ from kmcl.cli.study_folder import (
     ResumeOption,
     SeedsOption,
     parse_numbers,
-    refuse_beside_resume,
+    resumed_plan,
     run_and_show,
     study_settings,
 )
@@ -51,13 +51,11 @@ def compare_command(
 ) -> None:
     """Train METHODS on DATA with every seed, and set them side by side with paired intervals."""
     from kmcl.reports.study_figures import comparison_picture
-    from kmcl.studies.plan import make_plan, read_plan
+    from kmcl.studies.plan import make_plan
     from kmcl.studies.variants import parse_variants
 
-    if resume is not None:
-        refuse_beside_resume(data, config, output, (option, reference, *flags.values()))
-        plan = read_plan(resume)
-    else:
+    plan = resumed_plan("compare", resume, data, config, output, (option, reference, *flags.values()))
+    if plan is None:
         settings = study_settings(data, preset, config, option, flags)
         variants = parse_variants(methods)
         plan = make_plan("compare", settings, variants, parse_numbers("seeds", seeds, int), reference)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 
@@ -19,14 +18,11 @@ from kmcl.cli.study_folder import (
     ResumeOption,
     SeedsOption,
     parse_numbers,
-    refuse_beside_resume,
+    resumed_plan,
     run_and_show,
     study_settings,
 )
 from kmcl.errors import InputError
-
-if TYPE_CHECKING:
-    from kmcl.studies.plan import StudyPlan
 
 study_app = typer.Typer(no_args_is_help=True)
 
@@ -49,7 +45,7 @@ def kernels_command(
 
     if flags["kernel"] is not None:
         raise InputError("--kernel: this study trains with every kernel")
-    plan = _resumed("study kernels", resume, data, config, output, (option, *flags.values()))
+    plan = resumed_plan("study kernels", resume, data, config, output, (option, *flags.values()))
     if plan is None:
         settings = study_settings(data, preset, config, option, flags)
         numbers = parse_numbers("seeds", seeds, int)
@@ -73,7 +69,7 @@ def terms_command(
     from kmcl.studies.designs import ALL_TERMS, term_variants
     from kmcl.studies.plan import make_plan
 
-    plan = _resumed("study terms", resume, data, config, output, (option, *flags.values()))
+    plan = resumed_plan("study terms", resume, data, config, output, (option, *flags.values()))
     if plan is None:
         settings = study_settings(data, preset, config, option, flags)
         numbers = parse_numbers("seeds", seeds, int)
@@ -109,7 +105,7 @@ def data_size_command(
 
     if flags["train_fraction"] is not None:
         raise InputError("--train-fraction: this study has --fractions")
-    plan = _resumed(OF_SIZES, resume, data, config, output, (option, *flags.values()))
+    plan = resumed_plan(OF_SIZES, resume, data, config, output, (option, *flags.values()))
     if plan is None:
         settings = study_settings(data, preset, config, option, flags)
         parts = parse_numbers("fractions", fractions, float)
@@ -164,26 +160,6 @@ def weights_command(
     typer.echo((folder / "table.md").read_text(encoding="utf-8"))
     if search.failures:
         raise typer.Exit(1)
-
-
-def _resumed(
-    kind: str,
-    resume: Optional[Path],  # noqa: UP045
-    data: str | None,
-    config: Path | None,
-    output: Path | None,
-    given: tuple[Any, ...],
-) -> StudyPlan | None:
-    """The plan of the study to go on with, if there is one."""
-    from kmcl.studies.plan import read_plan
-
-    if resume is None:
-        return None
-    refuse_beside_resume(data, config, output, given)
-    plan = read_plan(resume)
-    if plan.kind != kind:
-        raise InputError(f"{resume}: is a study of kind {plan.kind!r}; go on with kmcl {plan.kind} --resume")
-    return plan
 
 
 for _name, _command in (

@@ -93,3 +93,23 @@ def run_and_show(
         console.print(f"results: {folder}/table.md, table.csv, results.json and figures", soft_wrap=True)
     if result.failures:
         raise typer.Exit(1)
+
+
+def resumed_plan(
+    kind: str,
+    resume: Optional[Path],  # noqa: UP045
+    data: str | None,
+    config: Path | None,
+    output: Path | None,
+    given: tuple[Any, ...],
+) -> StudyPlan | None:
+    """The plan of the study to go on with, if there is one."""
+    from kmcl.studies.plan import read_plan
+
+    if resume is None:
+        return None
+    refuse_beside_resume(data, config, output, given)
+    plan = read_plan(resume)
+    if plan.kind != kind:
+        raise InputError(f"{resume}: is a study of kind {plan.kind!r}; go on with kmcl {plan.kind} --resume")
+    return plan
