@@ -175,11 +175,14 @@ def test_killed_anywhere_it_goes_on_to_the_same_numbers(tmp_path: Path):
 
 def test_ctrl_c_ends_it_with_how_to_go_on(tmp_path: Path):
     run = tmp_path / "run"
-    process = start("digits", *tiny_flags(epochs=200), "--output", str(run))
+    process = start("digits", *tiny_flags(epochs=200, workers=1), "--output", str(run))
     wait_for(lambda: (run / "checkpoints" / "last.ckpt").is_file(), process)
+    workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
+    assert workers
+    assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
     assert f"go on with: kmcl train --resume {run}" in errors
     assert "Traceback" not in errors
     assert torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["epoch"] >= 0

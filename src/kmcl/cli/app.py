@@ -16,6 +16,7 @@ from kmcl.cli.explain import explain
 from kmcl.cli.export import export
 from kmcl.cli.figure import figure_app
 from kmcl.cli.import_released import import_released
+from kmcl.cli.interruption import INTERRUPTED, leave_at_once
 from kmcl.cli.missing_packages import explain_missing_package
 from kmcl.cli.predict import predict
 from kmcl.cli.push import push
@@ -90,6 +91,10 @@ def main() -> None:
     """Run the program; a user's mistake, or a package that is not installed, is one message and status 2."""
     try:
         make_app(sys.argv[1:])()
+    except SystemExit as stop:
+        if stop.code == INTERRUPTED:
+            leave_at_once()
+        raise
     except InputError as error:
         typer.echo(f"kmcl: {error}", err=True)
         sys.exit(2)

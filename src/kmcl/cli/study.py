@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from kmcl.cli.data import OptionArgument
+from kmcl.cli.interruption import INTERRUPTED
 from kmcl.cli.settings_flags import with_settings_flags
 from kmcl.cli.study_folder import (
     NOT_OF_STUDIES,
@@ -153,7 +154,7 @@ def weights_command(
         found = search.run(folder, jobs=jobs, console=console)
     except KeyboardInterrupt as stop:
         typer.echo("Stopped; go on with the same command", err=True)
-        raise typer.Exit(130) from stop
+        raise typer.Exit(INTERRUPTED) from stop
     with held(folder / "locks" / "results.lock"):
         if any(point.val_map is not None for point in found):
             write_picture(weights_picture(found), folder)

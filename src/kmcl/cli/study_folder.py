@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from kmcl.cli.data import parse_dataset_options
+from kmcl.cli.interruption import INTERRUPTED
 from kmcl.errors import InputError
 from kmcl.training.settings import PRESETS, TrainingSettings, resolve_settings
 
@@ -84,7 +85,7 @@ def run_and_show(
         result = run_study(plan, folder, jobs=jobs, console=console)
     except KeyboardInterrupt as stop:
         typer.echo(f"Stopped; go on with the same command, or with --resume {folder}", err=True)
-        raise typer.Exit(130) from stop
+        raise typer.Exit(INTERRUPTED) from stop
     with held(folder / "locks" / "results.lock"):
         for picture in draw(result):
             write_picture(picture, folder)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from kmcl.cli.data import OptionArgument, parse_dataset_options
+from kmcl.cli.interruption import INTERRUPTED
 from kmcl.cli.settings_flags import with_settings_flags
 from kmcl.errors import InputError
 from kmcl.training.settings import PRESETS, TrainingSettings, resolve_settings
@@ -73,7 +74,7 @@ def _run(console: Console, folder: Path, settings: TrainingSettings | None) -> N
         raise typer.Exit(1) from error
     except (KeyboardInterrupt, SystemExit) as stop:  # Lightning turns Ctrl-C into an exit
         _say_how_to_continue(folder)
-        raise typer.Exit(130) from stop
+        raise typer.Exit(INTERRUPTED) from stop
     if metrics:
         print_metrics(console, {str(folder): metrics})
         console.print(f"\nrun folder: {folder}", soft_wrap=True)

@@ -1,0 +1,27 @@
+"""The end of a long command that Ctrl-C stopped."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from contextlib import suppress
+from typing import NoReturn
+
+INTERRUPTED = 130
+"""The status of a command ended by Ctrl-C: 128 and the signal's number."""
+
+
+def leave_at_once() -> NoReturn:
+    """End this process, and those it started, without Python's own clearing up.
+
+    What was worth keeping is on the disk when a command ends so. Clearing up after a computation that was
+    cut off anywhere, threads of libraries among it, takes seconds and has been seen to wait forever.
+    """
+    for child in multiprocessing.active_children():
+        child.kill()
+        child.join(1)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # its reader may have been stopped as well
+            stream.flush()
+    os._exit(INTERRUPTED)
