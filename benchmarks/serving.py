@@ -6,8 +6,10 @@
 
 `kmcl serve` runs in a process of its own; this one is the client, with several connections that each send the
 next request when the last is answered. Rounds of the bare model (`score` on decoded pixels, nothing else) and
-of the service alternate, so that whatever else the machine does falls on both alike. The bare model runs in
-the layout that the service chooses, and in its batch size or batches of 32, whichever is faster.
+of the service alternate, so that whatever else the machine does falls on both alike. The bare model is the
+one that was trained, channels last, and run as it is fastest: in batches of the service or of 32, on all
+cores together or a thread for each. The service folds batch normalisation; the rate of that alone is printed
+too.
 
 Two ratios are printed. That of the rates is what a client sees; the client's own work and the decoding of
 JPEGs are in it, and on one core they are taken from the model. That of CPU time (service process per image /
@@ -28,6 +30,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,8 +39,9 @@ import torch
 from PIL import Image
 
 from kmcl.methods.model_folder import ModelDescription, build_classifier, save_model
-from kmcl.serving import Predictor, load
-from kmcl.serving.service.pace import best_batch_size, lay_out
+from kmcl.serving import load
+from kmcl.serving.image_predictor import ImagePredictor
+from kmcl.serving.service.pace import best_batch_size, cores_shared, hastened, num_scoring_threads
 
 ENCODER = "tf_efficientnet_lite0"
 PHOTOGRAPHS = Path(__file__).parents[2] / "shared" / "data" / "coco18" / "images"
@@ -52,6 +56,13 @@ class Round(NamedTuple):
     cpu_per_image: float
     latencies: list[float]
     num_errors: int
+
+
+class Way(NamedTuple):
+    """How the bare model is run."""
+
+    batch_size: int
+    num_threads: int
 
 
 def main() -> None:
@@ -105,19 +116,27 @@ def measure(model: Path, contents: list[bytes], arguments: argparse.Namespace) -
     pixels = np.stack(
         [predictor.resize(np.array(Image.open(io.BytesIO(one)).convert("RGB"))) for one in contents[:BATCH]]
     )
-    lay_out(predictor)
-    sizes = {best_batch_size(predictor), len(pixels)}
-    fastest = min(sizes, key=lambda size: bare_round(predictor, pixels[:size], 3).cpu_per_image)
-    encoder = predictor.description.encoder
-    print(f"\n{encoder} at {predictor.image_size} px, the bare model in batches of {fastest}", flush=True)
-    pixels = pixels[:fastest]
+    predictor.classifier.to(memory_format=torch.channels_last)
+    ways = {
+        Way(size, threads)
+        for size in (best_batch_size(predictor), len(pixels))
+        for threads in (1, num_scoring_threads(predictor))
+    }
+    rates = {way: bare_round(predictor, pixels, way, 3).rate for way in sorted(ways)}
+    fastest = max(rates, key=lambda way: rates[way])
+    print(f"\n{predictor.description.encoder} at {predictor.image_size} px; the bare model, images/s:")
+    for way, rate in rates.items():
+        chosen = " (taken)" if way == fastest else ""
+        print(f"  batches of {way.batch_size} on {way.num_threads} thread(s): {rate:.1f}{chosen}", flush=True)
+    folded = bare_round(hastened(predictor), pixels, fastest, 3).rate
+    print(f"  that one with batch normalisation folded as in the service: {folded:.1f}")
     with Service(model) as service:
         service.load(contents, 1, arguments.connections, 2)  # warms up both sides
-        bare_round(predictor, pixels, 1)
+        bare_round(predictor, pixels, fastest, 1)
         for per_request in arguments.per_request:
             bare, served = [], []
             for _ in range(arguments.rounds):
-                bare.append(bare_round(predictor, pixels, arguments.seconds))
+                bare.append(bare_round(predictor, pixels, fastest, arguments.seconds))
                 connections = max(4, arguments.connections // per_request)
                 served.append(service.load(contents, per_request, connections, arguments.seconds))
             report(per_request, bare, served)
@@ -140,14 +159,30 @@ def report(per_request: int, bare: list[Round], served: list[Round]) -> None:
     )
 
 
-def bare_round(predictor: Predictor, pixels: np.ndarray, seconds: float) -> Round:
-    """The model alone, batch after batch."""
-    begin, cpu_begin, num_images = time.perf_counter(), time.process_time(), 0
-    while time.perf_counter() - begin < seconds:
-        predictor.score(pixels)
-        num_images += len(pixels)
-    elapsed = time.perf_counter() - begin
-    return Round(num_images / elapsed, (time.process_time() - cpu_begin) / num_images, [], 0)
+def bare_round(predictor: ImagePredictor, pixels: np.ndarray, way: Way, seconds: float) -> Round:
+    """The model alone, batch after batch, each of its threads with its share of the cores."""
+    batch = pixels[: way.batch_size]
+    begin, cpu_begin = time.perf_counter(), time.process_time()
+    num_batches = [0] * way.num_threads
+
+    def score(thread: int) -> None:
+        while time.perf_counter() - begin < seconds:
+            predictor.score(batch)
+            num_batches[thread] += 1
+
+    with cores_shared(predictor, way.num_threads):
+        in_threads(score, way.num_threads)
+    elapsed, cpu = time.perf_counter() - begin, time.process_time() - cpu_begin
+    num_images = sum(num_batches) * len(batch)
+    return Round(num_images / elapsed, cpu / num_images, [], 0)
+
+
+def in_threads(work: Callable[[int], None], number: int) -> None:
+    threads = [threading.Thread(target=work, args=(k,), daemon=True) for k in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 class Service:
@@ -195,11 +230,7 @@ class Service:
                     latencies.append(time.perf_counter() - start)
                     number += connections
 
-        threads = [threading.Thread(target=ask, args=(k,), daemon=True) for k in range(connections)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(ask, connections)
         elapsed, cpu = time.perf_counter() - begin, self.cpu_seconds() - cpu_begin
         num_images = per_request * len(latencies)
         for failure in failures[:3]:

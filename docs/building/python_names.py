@@ -44,10 +44,12 @@ MORE_PUBLIC_NAMES = {
     "kmcl.studies": [
         "kmcl.studies.variants.parse_variants",
         "kmcl.studies.plan.make_plan",
+        "kmcl.studies.equal_search.parse_search",
         "kmcl.studies.study.run_study",
         "kmcl.studies.command.command_of",
         "kmcl.studies.variants.Variant",
         "kmcl.studies.plan.StudyPlan",
+        "kmcl.studies.equal_search.EqualSearch",
         "kmcl.studies.plan.Member",
         "kmcl.studies.results.StudyResult",
         "kmcl.studies.results.VariantResult",

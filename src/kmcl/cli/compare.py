@@ -41,6 +41,14 @@ def compare_command(
             metavar="METHOD", help="The others' differences are to this one.", show_default="the first"
         ),
     ] = None,
+    search: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="SETTING=VALUE,...",
+            help="Choose this setting for every method by itself first: one training with each value and the "
+            "first seed, judged on val. As many trials for each, as in learning_rate=3e-4,1e-3,3e-3.",
+        ),
+    ] = None,
     preset: PresetOption = "default",
     config: ConfigOption = None,
     output: OutputOption = None,
@@ -51,14 +59,17 @@ def compare_command(
 ) -> None:
     """Train METHODS on DATA with every seed, and set them side by side with paired intervals."""
     from kmcl.reports.study_figures import comparison_picture
+    from kmcl.studies.equal_search import parse_search
     from kmcl.studies.plan import make_plan
     from kmcl.studies.variants import parse_variants
 
-    plan = resumed_plan("compare", resume, data, config, output, (option, reference, *flags.values()))
+    plan = resumed_plan("compare", resume, data, config, output, (option, reference, search, *flags.values()))
     if plan is None:
         settings = study_settings(data, preset, config, option, flags)
         variants = parse_variants(methods)
-        plan = make_plan("compare", settings, variants, parse_numbers("seeds", seeds, int), reference)
+        numbers = parse_numbers("seeds", seeds, int)
+        values = None if search is None else parse_search(search)
+        plan = make_plan("compare", settings, variants, numbers, reference, values)
     run_and_show(plan, resume or output, jobs, lambda result: [comparison_picture(result)])
 
 

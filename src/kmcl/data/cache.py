@@ -21,10 +21,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from kmcl.cores import available_cores
 from kmcl.data.augmentation import Pixels
 from kmcl.data.cache_file import CacheFile, content_key
 from kmcl.data.dataset import ImageStore
-from kmcl.data.decoding import DecodedImages, ImageSource, Progress, Rows, available_cores, decode_many
+from kmcl.data.decoding import DecodedImages, ImageSource, Progress, Rows, decode_many
 from kmcl.data.source_cache import cache_folder
 from kmcl.errors import InputError
 

@@ -22,8 +22,9 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from kmcl.cores import available_cores
 from kmcl.data.dataset import ImageStore
-from kmcl.data.decoding import Progress, available_cores, decode_many
+from kmcl.data.decoding import Progress, decode_many
 from kmcl.errors import InputError
 
 IntArray = npt.NDArray[np.int64]

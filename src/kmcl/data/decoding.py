@@ -6,7 +6,6 @@ label may depend on something there.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol
@@ -92,10 +91,3 @@ def decode_many(
         piece = 64 * num_threads
         for start in range(0, len(indices), piece):
             yield from pool.map(outcome, indices[start : start + piece])
-
-
-def available_cores() -> int:
-    """The processor cores this process may use, which in a container are fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

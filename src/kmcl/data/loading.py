@@ -18,11 +18,12 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
+from kmcl.cores import available_cores
 from kmcl.data.augmentation import AUGMENTATIONS, AugmentationName
 from kmcl.data.batches import BadImageRule, Batch, BatchMaker, Delivery
 from kmcl.data.cache import CacheKind, open_cached
 from kmcl.data.dataset import Split
-from kmcl.data.decoding import DecodedImages, Progress, available_cores
+from kmcl.data.decoding import DecodedImages, Progress
 from kmcl.data.sampling import BatchPlan, EvaluationPlan, Sampling, TrainingPlan
 from kmcl.errors import InputError
 

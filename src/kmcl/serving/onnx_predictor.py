@@ -46,6 +46,10 @@ class OnnxPredictor(ImagePredictor):
             raise InputError(f"{self.path}: gives scores that are not finite; its weights are damaged")
         return BatchScores(named["score"], named["probability"], named.get("sigma"))
 
+    def use_cores(self, number: int) -> None:
+        """Score on so many cores; all there are if it is not said."""
+        self.session = open_session(self.path, number)
+
     def resize(self, image: Pixels) -> Pixels:
         if image.shape[:2] == (self.image_size, self.image_size):
             return image
@@ -69,7 +73,7 @@ class OnnxPredictor(ImagePredictor):
         self.score(grey)
 
 
-def open_session(path: Path) -> onnxruntime.InferenceSession:
+def open_session(path: Path, num_cores: int = 0) -> onnxruntime.InferenceSession:
     try:
         import onnxruntime
     except ImportError as error:
@@ -77,6 +81,7 @@ def open_session(path: Path) -> onnxruntime.InferenceSession:
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = num_cores  # 0: all
     options.log_severity_level = 3  # errors alone: its warnings speak of nodes of the graph
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -7,7 +7,7 @@ from typing import Any
 
 from kmcl.studies.designs import OF_SIZES, sizes_of
 from kmcl.studies.plan import OF_THE_MACHINE, StudyPlan
-from kmcl.studies.variants import Variant
+from kmcl.studies.variants import Variant, spell_value
 from kmcl.training.settings import TrainingSettings
 
 
@@ -24,6 +24,8 @@ def command_of(plan: StudyPlan) -> str:
     words += ["--seeds", ",".join(map(str, plan.seeds))]
     if plan.kind == "compare" and plan.reference != plan.variants[0].name:
         words += ["--reference", plan.reference]
+    if plan.search is not None:
+        words += ["--search", str(plan.search)]
     for name, value in plan.settings.data_options.items():
         words += ["--option", f"{name}={value}"]
     default = TrainingSettings(data=plan.settings.data)
@@ -48,11 +50,7 @@ def _flag(name: str, value: Any) -> list[str]:
 
 def spell(variant: Variant) -> str:
     """The word that `parse_variant` reads as this variant."""
-    changes = ",".join(f"{name}={_text(value)}" for name, value in variant.changes.items())
+    changes = ",".join(f"{name}={spell_value(value)}" for name, value in variant.changes.items())
     word = f"{variant.method}:{changes}" if changes else variant.method
     named = word.replace(":", " ").replace(",", " ")
     return word if variant.name == named else f"{variant.name}={word}"
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) or value is None else str(value)

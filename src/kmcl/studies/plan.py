@@ -12,6 +12,7 @@ import yaml
 
 from kmcl.errors import InputError
 from kmcl.studies.designs import OF_SIZES, method_name, size_name
+from kmcl.studies.equal_search import EqualSearch, parse_search, trials_of
 from kmcl.studies.locks import held
 from kmcl.studies.variants import Variant, check_distinct
 from kmcl.training.run_folder import RunFolder, write_text
@@ -66,6 +67,7 @@ class StudyPlan:
     kind:      `compare`, or the study's name.
     settings:  common to all; method and seed in it mean nothing.
     reference: name of the variant the others are compared with; in a study of sizes of the method.
+    search:    a setting that is chosen on val for each variant first.
     """
 
     kind: str
@@ -73,6 +75,7 @@ class StudyPlan:
     variants: tuple[Variant, ...]
     seeds: tuple[int, ...]
     reference: str
+    search: EqualSearch | None = None
 
     def reference_of(self, variant: Variant) -> str:
         """The name of the variant that this one is compared with."""
@@ -101,6 +104,7 @@ def make_plan(
     variants: Iterable[Variant],
     seeds: Iterable[int],
     reference: str | None = None,
+    search: EqualSearch | None = None,
 ) -> StudyPlan:
     """Check that the trainings can be told apart and compared."""
     variants, seeds = tuple(variants), tuple(seeds)
@@ -117,15 +121,21 @@ def make_plan(
             "a member of a study is trained by one process; "
             "for several at a time use --jobs, or start the command several times"
         )
-    plan = StudyPlan(kind, settings, variants, seeds, reference)
+    plan = StudyPlan(kind, settings, variants, seeds, reference, search)
     for variant in variants:
-        plan.member_settings(variant, seeds[0])
+        if search is not None and search.setting in variant.changes:
+            raise InputError(f"variant {variant.name!r}: {search.setting} is what --search chooses")
+    for one in (plan, trials_of(plan, search)) if search is not None else (plan,):
+        for variant in one.variants:
+            one.member_settings(variant, seeds[0])
     return plan
 
 
 def default_folder(plan: StudyPlan) -> Path:
     """The same for the same data and settings, so that the same command finds what it has begun."""
     values = {k: v for k, v in plan.settings.model_dump(mode="json").items() if k not in OF_THE_MACHINE}
+    if plan.search is not None:
+        values["search"] = str(plan.search)
     digest = hashlib.sha256(yaml.safe_dump(values).encode()).hexdigest()[:8]
     data = Path(plan.settings.data.split(":", 1)[-1]).stem or plan.settings.data
     return Path("runs") / f"{plan.kind.replace(' ', '-')}-{data}-{digest}"
@@ -159,7 +169,8 @@ def read_plan(folder: Path) -> StudyPlan:
             Variant(name, made["method"], made["changes"]) for name, made in found["variants"].items()
         )
         settings = validate_settings(found["settings"], str(file))
-        return StudyPlan(found["kind"], settings, variants, tuple(found["seeds"]), found["reference"])
+        search = parse_search(found["search"]) if found.get("search") else None
+        return StudyPlan(found["kind"], settings, variants, tuple(found["seeds"]), found["reference"], search)
     except FileNotFoundError:
         raise InputError(f"{folder}: holds no study: it has no {file.name}") from None
     except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
@@ -170,13 +181,16 @@ def _join(old: StudyPlan, new: StudyPlan, folder: Path) -> StudyPlan:
     advice = "use another --output, or the settings it was started with"
     if old.kind != new.kind:
         raise InputError(f"{folder}: holds a study of kind {old.kind!r}, not {new.kind!r}; {advice}")
-    _refuse_difference(old.settings.model_dump(), new.settings.model_dump(), f"{folder}: the study", advice)
+    what = f"{folder}: the study"
+    before, now = ({"search": plan.search and str(plan.search)} for plan in (old, new))
+    _refuse_difference(before, now, what, advice)
+    _refuse_difference(old.settings.model_dump(), new.settings.model_dump(), what, advice)
     known = {variant.slug: variant for variant in old.variants}
     for variant in new.variants:
-        before = known.setdefault(variant.slug, variant)
+        first = known.setdefault(variant.slug, variant)
         what = f"{folder}: {variant.name!r}"
-        _refuse_difference({"method": before.method}, {"method": variant.method}, what, advice)
-        _refuse_difference(before.changes, variant.changes, what, advice)
+        _refuse_difference({"method": first.method}, {"method": variant.method}, what, advice)
+        _refuse_difference(first.changes, variant.changes, what, advice)
     seeds = dict.fromkeys((*old.seeds, *new.seeds))
     return replace(new, settings=old.settings, variants=tuple(known.values()), seeds=tuple(seeds))
 
@@ -196,6 +210,7 @@ def _to_yaml(plan: StudyPlan) -> str:
             "kind": plan.kind,
             "reference": plan.reference,
             "seeds": list(plan.seeds),
+            **({} if plan.search is None else {"search": str(plan.search)}),
             "variants": {
                 variant.name: {"method": variant.method, "changes": dict(variant.changes)}
                 for variant in plan.variants

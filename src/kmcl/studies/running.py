@@ -13,6 +13,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Protocol
 
+from kmcl.cores import available_cores
 from kmcl.studies.locks import is_taken, signed_by
 from kmcl.studies.member import BUSY, INTERRUPTED, run_in_process
 from kmcl.studies.plan import Member
@@ -156,8 +157,7 @@ def threads_per_process(num_processes: int) -> int:
 
     torchrun sets that variable to 1 by itself; there it does not count.
     """
-    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    share = max(1, own // num_processes)
+    share = max(1, available_cores() // num_processes)
     wish = os.environ.get("OMP_NUM_THREADS", "")
     return min(share, int(wish)) if wish.isdigit() and "TORCHELASTIC_RUN_ID" not in os.environ else share
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from kmcl.studies.command import command_of
 from kmcl.studies.designs import OF_SIZES, size_name, sizes_of
+from kmcl.studies.equal_search import FOLDER, read_found, trials_of
 from kmcl.studies.pipe_table import pipe_table
-from kmcl.studies.plan import StudyPlan, enter_plan
+from kmcl.studies.plan import Member, StudyPlan, enter_plan
 from kmcl.studies.progress import StudyProgress
 from kmcl.studies.published_tables import OwnRow, among_published, published_table
 from kmcl.studies.results import StudyResult, collect, difference_between
@@ -26,23 +28,38 @@ def run_study(
 ) -> StudyResult:
     """Train every member that is not finished, then write table.md, table.csv and results.json.
 
+    Where the plan has a search, its trials come first, in a folder of their own.
+
     May be called again after any interruption, and by several processes at once: finished members are left
     alone, interrupted ones go on from their last epoch, and no two processes train the same. What the folder
     has of other variants and seeds stands in the results too. From a script, call it under
     `if __name__ == "__main__":`; members run in processes of their own, which import it.
     """
+    console = console or Console(quiet=True)
     check_data_and_methods(plan)
     joined = enter_plan(folder, plan)
+    command, sections, failures = command_of(joined), [], {}
+    if joined.search is not None:
+        trials = trials_of(joined, joined.search)
+        failures = _train(trials.members(folder / FOLDER), jobs, console)
+        found = read_found(joined, joined.search, folder)
+        joined = found.chosen(joined)
+        sections.append(found.section(joined.seeds[0]))
     wanted = {member.name for member in plan.members(folder)}
     members = [member for member in joined.members(folder) if member.name in wanted]
-    with StudyProgress(console or Console(quiet=True), members, jobs) as progress:
-        failures = StudyRun(jobs, progress).run(members)
+    failures |= _train(members, jobs, console)
     result = collect(joined, folder, failures)
-    sections = published_sections(joined, folder, result)
+    sections += published_sections(joined, folder, result)
     if plan.kind == OF_SIZES:
         sections.append(against_all_images(joined, folder, result))
-    write_tables(result, folder, command_of(joined), sections)
+    write_tables(result, folder, command, sections)
     return result
+
+
+def _train(members: Sequence[Member], jobs: int, console: Console) -> dict[str, str]:
+    """Train what is not finished; returns why members failed, by name."""
+    with StudyProgress(console, members, jobs) as progress:
+        return StudyRun(jobs, progress).run(members)
 
 
 def against_all_images(plan: StudyPlan, folder: Path, result: StudyResult) -> str:

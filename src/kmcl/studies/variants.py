@@ -71,19 +71,29 @@ def parse_variant(word: str) -> Variant:
     changes: dict[str, Any] = {}
     for part in filter(None, tail.split(",")):
         setting, equals, value = part.partition("=")
-        setting = setting.strip().replace("-", "_")
         if not equals:
             raise InputError(f"variant {word!r}: {part!r} is not SETTING=VALUE")
-        if setting in FIXED_SETTINGS:
-            raise InputError(f"variant {word!r}: {setting} is the same for all that is compared")
-        if setting not in TrainingSettings.model_fields:
-            hint = suggest(setting, TrainingSettings.model_fields)
-            raise InputError(f"variant {word!r}: unknown setting {setting!r}{hint}")
-        changes[setting] = _value(value)
+        changes[variable_setting(setting, f"variant {word!r}")] = setting_value(value)
     return Variant(name or word.replace(":", " ").replace(",", " "), method, changes)
 
 
-def _value(text: str) -> Any:
+def variable_setting(name: str, where: str) -> str:
+    """The name of a setting in which variants may differ."""
+    setting = name.strip().replace("-", "_")
+    if setting in FIXED_SETTINGS:
+        raise InputError(f"{where}: {setting} is the same for all that is compared")
+    if setting not in TrainingSettings.model_fields:
+        hint = suggest(setting, TrainingSettings.model_fields)
+        raise InputError(f"{where}: unknown setting {setting!r}{hint}")
+    return setting
+
+
+def spell_value(value: Any) -> str:
+    """What `setting_value` reads as this value."""
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+
+
+def setting_value(text: str) -> Any:
     """Numbers, true, false and null as in a settings file (where 1e-3 would be text); text otherwise."""
     try:
         return float(text) if re.fullmatch(r"[+-]?[\d.]+[eE][+-]?\d+", text) else yaml.safe_load(text)

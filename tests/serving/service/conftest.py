@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from starlette.testclient import TestClient
 from kmcl.methods.interface import MethodOptions
 from kmcl.methods.model_folder import ModelDescription, build_classifier
 from kmcl.serving import Predictor
+from kmcl.serving.export import export_model
+from kmcl.serving.service import pace
 from kmcl.serving.service.application import create_application
 from kmcl.serving.service.settings import ServiceSettings
 
@@ -58,6 +61,22 @@ def make_image(seed: int, height: int = 40, width: int = 48, file_format: str = 
 @pytest.fixture(scope="session")
 def predictor() -> Predictor:
     return make_predictor()
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory) -> Path:
+    """The same model as an ONNX file."""
+    pytest.importorskip("onnx", reason="the extra export is not installed")
+    path = tmp_path_factory.mktemp("exported") / "model.onnx"
+    images = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), dtype=np.uint8)
+    export_model(make_predictor(), path, images)
+    return path
+
+
+@pytest.fixture
+def cores(monkeypatch) -> Callable[[int], None]:
+    """Sets how many cores there seem to be for the threads of a model."""
+    return lambda number: monkeypatch.setattr(pace, "available_cores", lambda: number)
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +17,6 @@ from kmcl.data.augmentation import resize
 from kmcl.evaluation.probability_bands import ProbabilityBands
 from kmcl.reports.saliency import label_heat
 from kmcl.serving import OnnxPredictor, Predictor
-from kmcl.serving.export import export_model
 from kmcl.serving.service import schemas
 from kmcl.serving.service.label_context import LabelContext
 
@@ -86,6 +87,30 @@ def test_saliency_is_that_of_the_reports(client: TestClient, predictor: Predicto
         assert (label.saliency.rows, label.saliency.columns) == expected.shape
 
 
+def test_saliency_is_right_while_other_threads_explain_and_score(client_of, cores, predictor: Predictor):
+    cores(4)
+    client = client_of(max_requests=64)
+    contents = {seed: make_image(seed, 32, 32) for seed in range(12)}
+    expected = {}
+    for seed, content in contents.items():
+        pixels = np.array(Image.open(io.BytesIO(content)).convert("RGB"))[None]
+        expected[seed] = label_heat(predictor.classifier, pixels, [0], [1])[0], predictor.score(pixels)
+
+    def ask(number: int) -> tuple[int, schemas.Image]:
+        seed, wanted = number % 12, {"saliency_label": ["bee"]} if number % 3 else {}
+        answer = send(client, contents[seed], **wanted)
+        return seed, schemas.Predictions.model_validate_json(answer.content).images[0]
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(ask, range(48)))
+    assert sum(image.labels[1].saliency is not None for _, image in answers) == 32
+    for seed, image in answers:
+        heat, scores = expected[seed]
+        assert [label.score for label in image.labels] == pytest.approx(scores.score[0], abs=2e-6)
+        if image.labels[1].saliency is not None:
+            np.testing.assert_allclose(image.labels[1].saliency.values, heat, atol=6e-4)
+
+
 def test_saliency_of_the_present_labels(client: TestClient):
     images = schemas.Predictions.model_validate_json(
         send(client, *[make_image(seed) for seed in range(6)], saliency=True).content
@@ -108,20 +133,16 @@ def test_a_model_without_kernels_has_no_sigma(client_of):
     assert client.get("/v1/labels").json()["has_sigma"] is False
 
 
-def test_an_exported_model_answers_the_same_without_saliency(client: TestClient, client_of, tmp_path):
-    pytest.importorskip("onnx", reason="the extra export is not installed")
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (4, 32, 32, 3), dtype=np.uint8)
-    export_model(make_predictor(), tmp_path / "model.onnx", images)
-    exported = client_of(OnnxPredictor(tmp_path / "model.onnx"))
+def test_an_exported_model_answers_the_same_without_saliency(client: TestClient, client_of, exported: Path):
+    other = client_of(OnnxPredictor(exported))
     content = make_image(2, 32, 32)  # of the model's own size: the two resize slightly differently
-    ours, theirs = (send(one, content).json()["images"][0]["labels"] for one in (client, exported))
+    ours, theirs = (send(one, content).json()["images"][0]["labels"] for one in (client, other))
     for a, b in zip(ours, theirs, strict=True):
         for name in ("probability", "score", "sigma", "low", "high", "probability_threshold"):
             assert a[name] == pytest.approx(b[name], abs=1e-4), name
         assert a["companions"] == b["companions"]
-    assert exported.get("/v1/labels").json()["has_saliency"] is False
-    refusal = send(exported, content, saliency=True)
+    assert other.get("/v1/labels").json()["has_saliency"] is False
+    refusal = send(other, content, saliency=True)
     assert (refusal.status_code, refusal.json()["error"]["code"]) == (422, "no_saliency")
 
 

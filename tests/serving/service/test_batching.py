@@ -1,17 +1,22 @@
-"""Micro-batching: order, gathering, large requests, failures, and an end that loses nothing."""
+"""Micro-batching: order, gathering, large requests, failures, several threads, an end that loses nothing."""
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
 from kmcl.serving.image_predictor import BatchScores
-from kmcl.serving.service.batching import MicroBatcher
+from kmcl.serving.service.batching import MicroBatcher, _Request
 from kmcl.serving.service.errors import ServiceError
-from kmcl.serving.service.pace import best_batch_size
+
+from .talking import wait_until
 
 
 def images(*values: int) -> np.ndarray:
@@ -30,7 +35,7 @@ class Scorer:
     def __call__(self, batch: np.ndarray) -> BatchScores:
         self.batches.append(batch.ravel().tolist())
         assert self.go.wait(20)
-        if 99 in self.batches[-1]:
+        if 99 in batch:
             raise ValueError("99")
         values = batch.reshape(-1, 1).astype(np.float32)
         return BatchScores(values, values / 255, None)
@@ -41,8 +46,13 @@ def scorer() -> Scorer:
     return Scorer()
 
 
-def start(scorer: Scorer, batch_size: int = 4, max_waiting: int = 100) -> MicroBatcher:
-    batcher = MicroBatcher(scorer, batch_size=batch_size, max_waiting=max_waiting)
+def start(
+    scorer: Callable[[np.ndarray], BatchScores],
+    batch_size: int = 4,
+    max_waiting: int = 100,
+    num_threads: int = 1,
+) -> MicroBatcher:
+    batcher = MicroBatcher(scorer, batch_size=batch_size, max_waiting=max_waiting, num_threads=num_threads)
     batcher.start()
     return batcher
 
@@ -160,9 +170,135 @@ def test_the_wait_told_grows_with_the_queue(scorer: Scorer):
     batcher.close()
 
 
-@pytest.mark.parametrize(("side", "batch"), [(32, 32), (64, 32), (96, 16), (224, 4), (448, 1), (1024, 1)])
-def test_batches_shrink_as_images_grow(side: int, batch: int):
-    class Sized:
-        image_size = side
+def values(future: Future) -> list[int]:
+    return future.result(10)[0].score.ravel().tolist()
 
-    assert best_batch_size(Sized()) == batch
+
+def test_a_request_without_images_is_refused(scorer: Scorer):
+    with pytest.raises(ValueError, match="at least one image"):
+        start(scorer).submit(images())
+
+
+def test_two_threads_score_two_batches_at_once(scorer: Scorer):
+    batcher = start(scorer, num_threads=2)
+    scorer.go.clear()
+    futures = [batcher.submit(images(number)) for number in (1, 2)]
+    wait_until(lambda: len(scorer.batches) == 2)  # neither is done
+    waiting = batcher.submit(images(3, 4, 5, 6))
+    assert batcher.num_waiting == 4
+    scorer.go.set()
+    assert [values(future) for future in (*futures, waiting)] == [[1], [2], [3, 4, 5, 6]]
+    batcher.close()
+
+
+def test_a_large_request_is_spread_over_threads_and_comes_back_in_order():
+    last_is_done = threading.Event()
+    threads = set()
+
+    def score(batch: np.ndarray) -> BatchScores:
+        threads.add(threading.current_thread())
+        if 0 in batch:
+            assert last_is_done.wait(20)  # the first piece is the last to be done
+        if 9 in batch:
+            last_is_done.set()
+        return BatchScores(*[batch.reshape(-1, 1).astype(np.float32)] * 3)
+
+    batcher = start(score, num_threads=2)
+    scores, more = batcher.submit(images(*range(10)), lambda pixels, own: own.score.ravel()).result(20)
+    for array in (*scores, more):
+        assert array.ravel().tolist() == list(range(10))
+    assert len(threads) == 2
+    batcher.close()
+
+
+def test_pieces_that_fail_fail_their_request_once_and_nothing_else():
+    together = threading.Barrier(2)
+
+    def score(batch: np.ndarray) -> BatchScores:
+        if 99 in batch:
+            together.wait(20)  # both pieces fail at the same moment
+            raise ValueError("99")
+        return BatchScores(*[batch.reshape(-1, 1).astype(np.float32)] * 3)
+
+    batcher = start(score, batch_size=1, num_threads=2)
+    for number in range(50):
+        told: list[Future] = []
+        failing = batcher.submit(images(99, 99))
+        failing.add_done_callback(told.append)
+        other = batcher.submit(images(number))
+        with pytest.raises(ValueError, match="99"):
+            failing.result(10)
+        assert values(other) == [number]
+        assert told == [failing]
+    assert all(thread.is_alive() for thread in batcher._threads)
+    batcher.close()
+
+
+def test_two_failures_of_a_request_are_one(monkeypatch):
+    """Between the look whether it is done and the telling of an error another thread may tell its own."""
+    monkeypatch.setattr(Future, "done", lambda self: False)
+    request = _Request(images(1, 2), None, [None, None])
+    for text in ("first", "second"):
+        request.fail(ValueError(text))
+    with pytest.raises(ValueError, match="first"):
+        request.future.result(0)
+
+
+def test_what_is_left_of_a_failed_request_is_not_scored(scorer: Scorer):
+    batcher = start(scorer, batch_size=1)
+    with pytest.raises(ValueError, match="99"):
+        batcher.submit(images(99, 1, 2)).result(10)
+    assert values(batcher.submit(images(3))) == [3]
+    assert scorer.batches == [[99], [3]]
+    assert batcher.num_waiting == 0
+    batcher.close()
+
+
+def test_a_request_can_be_taken_back_until_its_first_piece_is_begun(scorer: Scorer):
+    batcher = start(scorer, batch_size=2, num_threads=2)
+    hold_with_one(batcher, scorer)
+    begun = batcher.submit(images(1, 2, 3, 4))
+    wait_until(lambda: scorer.batches == [[0], [1, 2]])
+    waits = batcher.submit(images(5, 6, 7, 8))
+    assert not begun.cancel()
+    assert waits.cancel()
+    scorer.go.set()
+    assert values(begun) == [1, 2, 3, 4]
+    batcher.close()
+    assert sorted(scorer.batches) == [[0], [1, 2], [3, 4]]
+    assert batcher.num_waiting == 0
+
+
+def test_a_thread_that_gathered_for_nothing_goes_on(scorer: Scorer):
+    batcher = start(scorer, num_threads=3)
+    with batcher.coming():  # all three wait for what comes; one takes it
+        for number in range(5):
+            assert values(batcher.submit(images(number))) == [number]
+    assert all(thread.is_alive() for thread in batcher._threads)
+    batcher.close()
+
+
+def test_closing_several_threads_loses_nothing_that_was_accepted():
+    def score(batch: np.ndarray) -> BatchScores:
+        time.sleep(0.001)
+        return BatchScores(*[batch.reshape(-1, 1).astype(np.float32)] * 3)
+
+    batcher = start(score, max_waiting=2000, num_threads=3)
+    accepted: list[tuple[list[int], Future]] = []
+
+    def submit(first: int) -> None:
+        with suppress(ServiceError):  # until it is closed, or too many wait
+            for number in itertools.count():
+                wanted = [(first + k) % 90 for k in range(1 + number % 9)]
+                accepted.append((wanted, batcher.submit(images(*wanted))))
+
+    submitters = [threading.Thread(target=submit, args=(first,)) for first in range(8)]
+    for thread in submitters:
+        thread.start()
+    wait_until(lambda: len(accepted) > 50)
+    batcher.close()
+    for thread in submitters:
+        thread.join(20)
+    assert all(future.done() for _, future in accepted)
+    assert [values(future) for _, future in accepted] == [wanted for wanted, _ in accepted]
+    assert batcher.num_waiting == 0

@@ -130,7 +130,8 @@ def test_a_client_that_goes_away(predictor):
     assert call(create_application(predictor), body, {})[0] == 400
 
 
-def test_a_model_that_takes_too_long(client_of, predictor):
+def test_a_model_that_takes_too_long(client_of, cores, predictor):
+    cores(1)
     slow = SlowPredictor(predictor)
     client = client_of(slow, timeout_seconds=0.4)
     slow.holds = True
@@ -142,7 +143,8 @@ def test_a_model_that_takes_too_long(client_of, predictor):
     assert slow.batches == [1, 1]
 
 
-def test_a_full_queue_says_when_to_come_back(client_of, predictor):
+def test_a_full_queue_says_when_to_come_back(client_of, cores, predictor):
+    cores(1)
     slow = SlowPredictor(predictor)
     client = client_of(slow, max_images=3, max_waiting=4)
     slow.holds = True

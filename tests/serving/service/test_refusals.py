@@ -96,7 +96,9 @@ def test_token(client_of):
         assert client.get(path).status_code == 200
 
 
-def test_metrics_count_what_happened(client: TestClient):
+def test_metrics_count_what_happened(client_of, cores):
+    cores(1)  # more would share the two images between them
+    client = client_of()
     send(client, make_image(0), make_image(1))
     send(client, b"text")
     client.get("/nowhere/at/all")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -19,6 +18,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from kmcl import __version__
+from kmcl.cores import available_cores
 from kmcl.serving.image_predictor import ImagePredictor, Pixels
 from kmcl.serving.service import schemas
 from kmcl.serving.service.answers import describe_companions, describe_images
@@ -29,30 +29,32 @@ from kmcl.serving.service.gate import Gate
 from kmcl.serving.service.label_context import LabelContext
 from kmcl.serving.service.metrics import ServiceMetrics
 from kmcl.serving.service.openapi import label_schema, predict_body, refusals
-from kmcl.serving.service.pace import best_batch_size, lay_out
+from kmcl.serving.service.pace import best_batch_size, cores_shared, hastened, num_scoring_threads
 from kmcl.serving.service.page import add_page
 from kmcl.serving.service.saliency import LABELS_PER_IMAGE, Explainer
 from kmcl.serving.service.settings import ServiceSettings
 from kmcl.serving.service.uploads import Upload, read_uploads
 
-DECODERS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+DECODERS = min(4, available_cores())
 
 
 class Service:
-    """A model at work for one application: its thread, its decoders, its figures."""
+    """A model at work for one application: its threads, its decoders, its figures."""
 
     def __init__(self, predictor: ImagePredictor, settings: ServiceSettings, name: str) -> None:
-        lay_out(predictor)
+        self.explainer = Explainer(predictor)
+        predictor = hastened(predictor)
         self.predictor = predictor
         self.settings = settings
         self.name = name
         self.context = LabelContext.of(predictor)
-        self.explainer = Explainer(predictor)
         self.metrics = ServiceMetrics(lambda: self.batcher.num_waiting)
+        self.num_threads = num_scoring_threads(predictor)
         self.batcher = MicroBatcher(
             predictor.score,
             batch_size=settings.batch_size or best_batch_size(predictor),
             max_waiting=settings.max_waiting,
+            num_threads=self.num_threads,
             on_batch=self.metrics.count_batch,
         )
         self.decoders: ThreadPoolExecutor | None = None
@@ -149,16 +151,18 @@ def create_application(
 ) -> FastAPI:
     """The service of one model.
 
-    name: of the model, shown to clients
+    predictor: stays as it is; several threads may call its `score` at once
+    name:      of the model, shown to clients
     """
     settings = settings or ServiceSettings()
     service = Service(predictor, settings, name)
 
     @asynccontextmanager
     async def lifespan(application: FastAPI) -> AsyncIterator[None]:
-        service.start()
-        yield
-        await asyncio.to_thread(service.close)
+        with cores_shared(service.predictor, service.num_threads):
+            service.start()
+            yield
+            await asyncio.to_thread(service.close)
 
     application = FastAPI(
         title="kmcl",

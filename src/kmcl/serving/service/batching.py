@@ -1,8 +1,9 @@
 """Many requests, one model: images that wait together are scored together.
 
-One thread owns the model. It takes whatever waits when it is free, up to a batch; while it computes, the next
-batch gathers. Where more requests are on their way (being received or decoded) it gives them a moment to
-arrive, so that a burst becomes one batch; a request that is alone never waits for others.
+A few threads run the model. A free one takes its share of what waits, up to a batch; while they compute, the
+next batches gather. Where more requests are on their way (being received or decoded) it gives them a moment
+to arrive, so that a burst becomes one batch; a request that is alone never waits for others, and one of many
+images is spread over the threads.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
+from concurrent.futures import Future, InvalidStateError
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +23,7 @@ from kmcl.serving.image_predictor import BatchScores, Pixels
 from kmcl.serving.service.errors import come_back
 
 Explain = Callable[[Pixels, BatchScores], Any]
-"""More work with a request's images on the thread that owns the model; its result goes with the scores."""
+"""More work with a request's images on a thread that runs the model; its result goes with the scores."""
 
 
 QUIET_SECONDS = 0.01
@@ -31,19 +32,50 @@ GATHERING_SHARE = 0.5
 """And at the latest after this share of the time that a full batch takes."""
 
 
-@dataclass(frozen=True)
-class _Job:
+@dataclass(eq=False)
+class _Request:
+    """parts: the scores of each piece, once they are there."""
+
     images: Pixels
     explain: Explain | None
+    parts: list[BatchScores | None]
     future: Future[tuple[BatchScores, Any]] = field(default_factory=Future)
+
+    @property
+    def is_scored(self) -> bool:
+        return all(part is not None for part in self.parts)
+
+    def begin(self) -> bool:
+        """Whether it is still wanted; from then on it cannot be taken back."""
+        return self.future.running() or (
+            not self.future.done() and self.future.set_running_or_notify_cancel()
+        )
+
+    def finish(self) -> None:
+        scores = _joined([part for part in self.parts if part is not None])
+        self.future.set_result((scores, None if self.explain is None else self.explain(self.images, scores)))
+
+    def fail(self, error: Exception) -> None:
+        with suppress(InvalidStateError):  # another piece of it may fail at the same moment
+            self.future.set_exception(error)
+
+
+@dataclass(frozen=True, eq=False)
+class _Piece:
+    """Images of a request that are scored in one go."""
+
+    request: _Request
+    number: int
+    images: Pixels
 
 
 class MicroBatcher:
-    """Scores images on one thread of its own, in the order of the requests.
+    """Scores images on threads of its own, in the order of the requests.
 
-    score:       from B x S x S x 3 images to their scores
+    score:       from B x S x S x 3 images to their scores; several threads may call it at once
     batch_size:  most images at once; a larger request takes several rounds
     max_waiting: images that may wait; `submit` refuses what would exceed it
+    num_threads: that score at once
     on_batch:    told the number of images and the seconds of each round
     """
 
@@ -53,29 +85,34 @@ class MicroBatcher:
         *,
         batch_size: int,
         max_waiting: int,
+        num_threads: int = 1,
         on_batch: Callable[[int, float], None] = lambda images, seconds: None,
     ) -> None:
         self._score = score
         self._batch_size = batch_size
         self._max_waiting = max_waiting
+        self._num_threads = num_threads
         self._on_batch = on_batch
-        self._jobs: deque[_Job] = deque()
+        self._pieces: deque[_Piece] = deque()
         self._changed = threading.Condition()
         self._num_waiting = 0
         self._num_coming = 0
+        self._num_free = 0
         self._closing = False
         self._seconds_per_image = 0.05
-        self._thread = self._new_thread()
+        self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Begin to work, at first or again after `close`."""
-        if not self._thread.is_alive():
-            self._closing = False
-            self._thread = self._new_thread()
-            self._thread.start()
-
-    def _new_thread(self) -> threading.Thread:
-        return threading.Thread(target=self._work, name="kmcl-model", daemon=True)
+        if any(thread.is_alive() for thread in self._threads):
+            return
+        self._closing = False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"kmcl-model-{number}", daemon=True)
+            for number in range(self._num_threads)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def num_waiting(self) -> int:
@@ -85,7 +122,7 @@ class MicroBatcher:
     @property
     def is_working(self) -> bool:
         """Whether images can be submitted."""
-        return self._thread.is_alive() and not self._closing
+        return not self._closing and any(thread.is_alive() for thread in self._threads)
 
     @contextmanager
     def coming(self) -> Iterator[None]:
@@ -97,13 +134,15 @@ class MicroBatcher:
         finally:
             with self._changed:
                 self._num_coming -= 1
-                self._changed.notify()
+                self._changed.notify_all()
 
     def submit(self, images: Pixels, explain: Explain | None = None) -> Future[tuple[BatchScores, Any]]:
         """Scores of a request's images, and what `explain` made of them, once they are there.
 
         Cancel the future to take back a request that has not begun.
         """
+        if not len(images):
+            raise ValueError("a request must have at least one image")
         with self._changed:
             if not self.is_working:
                 raise come_back("stopping", "the service is shutting down", 5, status=503)
@@ -113,51 +152,68 @@ class MicroBatcher:
                     f"{self._num_waiting} images wait already, of at most {self._max_waiting}",
                     self.seconds_to_wait(),
                 )
-            job = _Job(images, explain)
-            self._jobs.append(job)
+            size = min(self._batch_size, _shared(len(images), self._num_threads))
+            firsts = range(0, len(images), size)
+            request = _Request(images, explain, [None] * len(firsts))
+            for number, first in enumerate(firsts):
+                self._pieces.append(_Piece(request, number, images[first : first + size]))
             self._num_waiting += len(images)
-            self._changed.notify()
-        return job.future
+            self._changed.notify_all()
+        return request.future
 
     def seconds_to_wait(self) -> int:
         """After which half of what waits now should be done."""
-        return max(1, round(0.5 * self._num_waiting * self._seconds_per_image))
+        return max(1, round(0.5 * self._num_waiting * self._seconds_per_image / self._num_threads))
 
     def close(self) -> None:
         """Accept nothing more, finish what was accepted, and return when that is done."""
         with self._changed:
             self._closing = True
-            self._changed.notify()
-        if self._thread.is_alive():
-            self._thread.join()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
 
     def _work(self) -> None:
-        while jobs := self._take():
-            running = [job for job in jobs if job.future.set_running_or_notify_cancel()]
-            if not running:
-                continue
+        while pieces := self._take():
             try:
-                scores = self._score_all(np.concatenate([job.images for job in running]))
-                self._hand_out(running, scores)
+                complete = self._score_pieces(pieces)
             except Exception as error:
-                for job in running:
-                    if not job.future.done():
-                        job.future.set_exception(error)
+                for piece in pieces:
+                    piece.request.fail(error)
+                continue
+            # Those with more work last: the others need not wait for it.
+            for request in sorted(complete, key=lambda request: request.explain is not None):
+                try:
+                    request.finish()
+                except Exception as error:
+                    request.fail(error)
 
-    def _take(self) -> list[_Job]:
-        """What waits, up to a batch; waits for something; nothing at the end."""
+    def _take(self) -> list[_Piece]:
+        """This thread's share of what waits, up to a batch; waits for something; nothing at the end."""
         with self._changed:
-            while not self._jobs and not self._closing:
-                self._changed.wait()
-            self._gather()
-            taken: list[_Job] = []
-            num_images = 0
-            while self._jobs and (not taken or num_images + len(self._jobs[0].images) <= self._batch_size):
-                job = self._jobs.popleft()
-                taken.append(job)
-                num_images += len(job.images)
-            self._num_waiting -= num_images
+            self._num_free += 1
+            taken: list[_Piece] = []
+            while not taken:
+                while not self._pieces and not self._closing:
+                    self._changed.wait()
+                if not self._pieces:
+                    break  # closing, and all is done
+                self._gather()  # meanwhile another thread may have taken everything
+                taken = self._take_share()
+            self._num_free -= 1
             return taken
+
+    def _take_share(self) -> list[_Piece]:
+        share = min(self._batch_size, _shared(self._num_waiting, self._num_free))
+        taken: list[_Piece] = []
+        num_images = 0
+        while self._pieces and (not taken or num_images + len(self._pieces[0].images) <= share):
+            piece = self._pieces.popleft()
+            self._num_waiting -= len(piece.images)
+            if piece.request.begin():
+                taken.append(piece)
+                num_images += len(piece.images)
+        return taken
 
     def _gather(self) -> None:
         """Wait a little for what is on its way, while the batch is not full."""
@@ -169,34 +225,32 @@ class MicroBatcher:
             if before == (self._num_waiting, self._num_coming) or time.monotonic() > end:
                 return
 
-    def _score_all(self, images: Pixels) -> BatchScores:
-        parts = []
-        for first in range(0, len(images), self._batch_size):
-            batch = images[first : first + self._batch_size]
-            start = time.perf_counter()
-            parts.append(self._score(batch))
-            seconds = time.perf_counter() - start
-            self._seconds_per_image += 0.2 * (seconds / len(batch) - self._seconds_per_image)
-            self._on_batch(len(batch), seconds)
-        return _joined(parts)
-
-    @staticmethod
-    def _hand_out(jobs: Sequence[_Job], scores: BatchScores) -> None:
+    def _score_pieces(self, pieces: Sequence[_Piece]) -> list[_Request]:
+        """Score them together; returns the requests that are complete now."""
+        images = np.concatenate([piece.images for piece in pieces])
+        start = time.perf_counter()
+        scores = self._score(images)
+        seconds = time.perf_counter() - start
+        self._on_batch(len(images), seconds)
         first = 0
-        waiting_for_more = []
-        for job in jobs:
-            part = slice(first, first + len(job.images))
-            first = part.stop
-            own = BatchScores(*(None if array is None else array[part] for array in scores))  # type: ignore[arg-type]
-            if job.explain is None:
-                job.future.set_result((own, None))
-            else:
-                waiting_for_more.append((job, job.explain, own))
-        for job, explain, own in waiting_for_more:  # after the others, who need not wait for it
-            try:
-                job.future.set_result((own, explain(job.images, own)))
-            except Exception as error:
-                job.future.set_exception(error)
+        with self._changed:
+            self._seconds_per_image += 0.2 * (seconds / len(images) - self._seconds_per_image)
+            complete = []
+            for piece in pieces:
+                part = slice(first, first + len(piece.images))
+                first = part.stop
+                request = piece.request
+                request.parts[piece.number] = BatchScores(
+                    *(None if array is None else array[part] for array in scores)  # type: ignore[arg-type]
+                )
+                if request.is_scored:
+                    complete.append(request)
+            return complete
+
+
+def _shared(number: int, among: int) -> int:
+    """The largest of `among` equal shares."""
+    return -(-number // among)
 
 
 def _joined(parts: Sequence[BatchScores]) -> BatchScores:

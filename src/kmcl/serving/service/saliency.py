@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from importlib.util import find_spec
+from threading import local
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +13,7 @@ from kmcl.serving.image_predictor import BatchScores, ImagePredictor, Pixels
 
 if TYPE_CHECKING:
     from kmcl.evaluation.ranking import Values
+    from kmcl.models.classifier import Classifier
 
 LABELS_PER_IMAGE = 5
 
@@ -19,10 +22,15 @@ Maps = list[dict[int, "Values"]]
 
 
 class Explainer:
-    """Grad-CAM of a model's labels; only a model in torch has it, and where captum is installed."""
+    """Grad-CAM of a model's labels; only a model in torch has it, and where captum is installed.
+
+    Grad-CAM listens to the model's layers, so each thread that explains has a copy of its own: other threads
+    score with the model meanwhile.
+    """
 
     def __init__(self, predictor: ImagePredictor) -> None:
         self._classifier = getattr(predictor, "classifier", None)
+        self._of_thread = local()
 
     @property
     def is_available(self) -> bool:
@@ -38,11 +46,17 @@ class Explainer:
         chosen = [wanted or choose_labels(row, thresholds) for row in scores.score]
         rows = [row for row, labels in enumerate(chosen) for _ in labels]
         flat = [label for labels in chosen for label in labels]
-        heat = label_heat(self._classifier, images, rows, flat)  # type: ignore[arg-type]
+        heat = label_heat(self._own_classifier(), images, rows, flat)
         maps: Maps = [{} for _ in images]
         for row, label, one in zip(rows, flat, heat, strict=True):
             maps[row][label] = one
         return maps
+
+    def _own_classifier(self) -> Classifier:
+        if not hasattr(self._of_thread, "classifier"):
+            self._of_thread.classifier = deepcopy(self._classifier)
+        classifier: Classifier = self._of_thread.classifier
+        return classifier
 
 
 def choose_labels(scores: Values, thresholds: Values) -> tuple[int, ...]:
