@@ -44,7 +44,7 @@ def main() -> None:
                 "augmentation": "light",
                 "learning_rate": 5e-3,
                 "epochs": epochs,
-                # Label queries were chosen with pretrained encoders; this one starts from nothing.
+                # Label queries add nothing where the encoder starts from nothing, and take time.
                 "query_width": 0,
             },
         )
