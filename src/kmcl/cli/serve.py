@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
+
+from kmcl.serving.service.settings import Engine
 
 
 def serve(
@@ -32,6 +35,10 @@ def serve(
         typer.Option(min=1, help="Most images the model scores at once.", show_default="by their size"),
     ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds a request may take.")] = 30,
+    engine: Annotated[
+        Engine,
+        typer.Option(help="What computes the model. auto: onnxruntime, if the extra export is there."),
+    ] = Engine.auto,
     access_log: Annotated[bool, typer.Option(help="Log every request.")] = False,
 ) -> None:
     """Serve a model over HTTP: POST /v1/predict, and a page to try it on at /.
@@ -45,6 +52,7 @@ def serve(
     import uvicorn  # noqa: F401
 
     from kmcl.serving import open_predictor
+    from kmcl.serving.service.engine import with_engine
     from kmcl.serving.service.server import open_socket
     from kmcl.serving.service.server import serve as serve_until_stopped
     from kmcl.serving.service.settings import MEGABYTE, MEGAPIXEL, ServiceSettings
@@ -59,7 +67,7 @@ def serve(
         token=token or None,
     )
     opened = open_socket(host, port)
-    predictor = open_predictor(run)
+    predictor = with_engine(open_predictor(run), engine, partial(typer.echo, err=True))
     name = run.resolve().name if run.exists() else str(run)
     shown_host = f"[{host}]" if ":" in host else host
     typer.echo(f"{run}: {len(predictor.labels)} labels; look at http://{shown_host}:{port}/", err=True)

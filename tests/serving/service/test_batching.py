@@ -107,6 +107,23 @@ def test_a_burst_is_gathered_and_a_lone_request_is_not_kept(scorer: Scorer):
     batcher.close()
 
 
+def test_without_gathering_nothing_waits_and_idle_threads_are_woken(scorer: Scorer):
+    batcher = MicroBatcher(scorer, batch_size=4, max_waiting=100, num_threads=2, gathers=False)
+    batcher.start()
+    scorer.go.clear()
+    with batcher.coming():
+        first, second = batcher.submit(images(1)), batcher.submit(images(2))
+        wait_until(lambda: len(scorer.batches) == 2)  # each on a thread of its own, while one is to come
+    third = batcher.submit(images(3, 4, 5))
+    scorer.go.set()
+    assert [future.result(10)[0].score.ravel().tolist() for future in (first, second, third)] == [
+        [1],
+        [2],
+        [3, 4, 5],
+    ]
+    batcher.close()
+
+
 def test_a_failure_is_its_batch_alone(scorer: Scorer):
     batcher = start(scorer)
     with pytest.raises(ValueError, match="99"):

@@ -49,7 +49,12 @@ def served(model: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
         [sys.executable, "-m", "kmcl", "serve", str(model), "--port", str(port), "--batch-size", "4"],
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "KMCL_TOKEN": "s3cret", "OMP_NUM_THREADS": "1"},
+        env={
+            **os.environ,
+            "KMCL_TOKEN": "s3cret",
+            "OMP_NUM_THREADS": "1",
+            "KMCL_CACHE": str(model.parent / "cache"),
+        },
     )
     try:
         wait_until_ready(process, port)

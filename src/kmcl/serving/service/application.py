@@ -29,7 +29,13 @@ from kmcl.serving.service.gate import Gate
 from kmcl.serving.service.label_context import LabelContext
 from kmcl.serving.service.metrics import ServiceMetrics
 from kmcl.serving.service.openapi import label_schema, predict_body, refusals
-from kmcl.serving.service.pace import best_batch_size, cores_shared, hastened, num_scoring_threads
+from kmcl.serving.service.pace import (
+    best_batch_size,
+    cores_shared,
+    gains_by_batches,
+    hastened,
+    num_scoring_threads,
+)
 from kmcl.serving.service.page import add_page
 from kmcl.serving.service.saliency import LABELS_PER_IMAGE, Explainer
 from kmcl.serving.service.settings import ServiceSettings
@@ -55,6 +61,7 @@ class Service:
             batch_size=settings.batch_size or best_batch_size(predictor),
             max_waiting=settings.max_waiting,
             num_threads=self.num_threads,
+            gathers=gains_by_batches(predictor),
             on_batch=self.metrics.count_batch,
         )
         self.decoders: ThreadPoolExecutor | None = None
@@ -184,7 +191,7 @@ def create_application(
 def _add_routes(application: FastAPI, service: Service) -> None:
     labels = service.predictor.labels
     label_names = Query(
-        default_factory=list,
+        default=[],  # a factory would be inspected anew for every request
         description="a label to explain, may be repeated; those present if none is named",
         json_schema_extra=label_schema(labels),
     )

@@ -1,9 +1,9 @@
 """Many requests, one model: images that wait together are scored together.
 
 A few threads run the model. A free one takes its share of what waits, up to a batch; while they compute, the
-next batches gather. Where more requests are on their way (being received or decoded) it gives them a moment
-to arrive, so that a burst becomes one batch; a request that is alone never waits for others, and one of many
-images is spread over the threads.
+next batches gather. Where a model is faster on larger batches and more requests are on their way (being
+received or decoded) it gives them a moment to arrive, so that a burst becomes one batch; a request that is
+alone never waits for others, and one of many images is spread over the threads.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ class MicroBatcher:
     batch_size:  most images at once; a larger request takes several rounds
     max_waiting: images that may wait; `submit` refuses what would exceed it
     num_threads: that score at once
+    gathers:     whether to wait a moment for requests that are on their way
     on_batch:    told the number of images and the seconds of each round
     """
 
@@ -86,12 +87,14 @@ class MicroBatcher:
         batch_size: int,
         max_waiting: int,
         num_threads: int = 1,
+        gathers: bool = True,
         on_batch: Callable[[int, float], None] = lambda images, seconds: None,
     ) -> None:
         self._score = score
         self._batch_size = batch_size
         self._max_waiting = max_waiting
         self._num_threads = num_threads
+        self._gathers = gathers
         self._on_batch = on_batch
         self._pieces: deque[_Piece] = deque()
         self._changed = threading.Condition()
@@ -127,6 +130,9 @@ class MicroBatcher:
     @contextmanager
     def coming(self) -> Iterator[None]:
         """Tells, for as long as it lasts, that a request is on its way."""
+        if not self._gathers:
+            yield
+            return
         with self._changed:
             self._num_coming += 1
         try:
@@ -158,7 +164,8 @@ class MicroBatcher:
             for number, first in enumerate(firsts):
                 self._pieces.append(_Piece(request, number, images[first : first + size]))
             self._num_waiting += len(images)
-            self._changed.notify_all()
+            # Who gathers waits too, and would take the word that an idle thread needs.
+            self._changed.notify(self._num_threads if self._gathers else len(firsts))
         return request.future
 
     def seconds_to_wait(self) -> int:
@@ -198,7 +205,8 @@ class MicroBatcher:
                     self._changed.wait()
                 if not self._pieces:
                     break  # closing, and all is done
-                self._gather()  # meanwhile another thread may have taken everything
+                if self._gathers:
+                    self._gather()  # meanwhile another thread may have taken everything
                 taken = self._take_share()
             self._num_free -= 1
             return taken

@@ -39,6 +39,11 @@ def num_scoring_threads(predictor: ImagePredictor) -> int:
     return min(MOST_THREADS, available_cores()) if _device(predictor) == "cpu" else 1
 
 
+def gains_by_batches(predictor: ImagePredictor) -> bool:
+    """Whether an image costs less in a larger batch; with onnxruntime on a CPU it hardly does."""
+    return not isinstance(predictor, OnnxPredictor)
+
+
 @contextmanager
 def cores_shared(predictor: ImagePredictor, num_threads: int) -> Iterator[None]:
     """While it lasts, each of so many threads that score uses its share of the cores.

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from kmcl.errors import InputError
 
 MEGABYTE = 2**20
 MEGAPIXEL = 1_000_000
+
+
+class Engine(StrEnum):
+    """What computes the model.
+
+    auto: onnxruntime for a model on a CPU where what the conversion takes is installed, else torch
+    """
+
+    auto = "auto"
+    torch = "torch"
+    onnxruntime = "onnxruntime"
 
 
 @dataclass(frozen=True)
