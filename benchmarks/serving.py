@@ -3,13 +3,14 @@
     python benchmarks/serving.py                          untrained EfficientNet-Lite0 at 96 and 224 pixels
     python benchmarks/serving.py --run runs/RUN           a model of your own
     python benchmarks/serving.py --images photos/         your own JPEGs (else generated ones)
+    python benchmarks/serving.py --engine torch           without onnxruntime
 
 `kmcl serve` runs in a process of its own; this one is the client, with several connections that each send the
 next request when the last is answered. Rounds of the bare model (`score` on decoded pixels, nothing else) and
 of the service alternate, so that whatever else the machine does falls on both alike. The bare model is the
 one that was trained, channels last, and run as it is fastest: in batches of the service or of 32, on all
-cores together or a thread for each. The service folds batch normalisation; the rate of that alone is printed
-too.
+cores together or a thread for each. The service computes with onnxruntime, or folds batch normalisation; the
+rate of that alone is printed too.
 
 Two ratios are printed. That of the rates is what a client sees; the client's own work and the decoding of
 JPEGs are in it, and on one core they are taken from the model. That of CPU time (service process per image /
@@ -41,7 +42,9 @@ from PIL import Image
 from kmcl.methods.model_folder import ModelDescription, build_classifier, save_model
 from kmcl.serving import load
 from kmcl.serving.image_predictor import ImagePredictor
+from kmcl.serving.service.engine import with_engine
 from kmcl.serving.service.pace import best_batch_size, cores_shared, hastened, num_scoring_threads
+from kmcl.serving.service.settings import Engine
 
 ENCODER = "tf_efficientnet_lite0"
 PHOTOGRAPHS = Path(__file__).parents[2] / "shared" / "data" / "coco18" / "images"
@@ -74,6 +77,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[96, 224])
     parser.add_argument("--per-request", type=int, nargs="+", default=[1, 8], help="images in a request")
     parser.add_argument("--connections", type=int, default=16, help="by images in a request, at least 4")
+    parser.add_argument("--engine", type=Engine, choices=list(Engine), default=Engine.auto)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6, help="of each round")
     arguments = parser.parse_args()
@@ -128,9 +132,11 @@ def measure(model: Path, contents: list[bytes], arguments: argparse.Namespace) -
     for way, rate in rates.items():
         chosen = " (taken)" if way == fastest else ""
         print(f"  batches of {way.batch_size} on {way.num_threads} thread(s): {rate:.1f}{chosen}", flush=True)
-    folded = bare_round(hastened(predictor), pixels, fastest, 3).rate
-    print(f"  that one with batch normalisation folded as in the service: {folded:.1f}")
-    with Service(model) as service:
+    quick = hastened(with_engine(predictor, arguments.engine, print))
+    of_service = Way(best_batch_size(quick), num_scoring_threads(quick))
+    rate = bare_round(quick, pixels, of_service, 3).rate
+    print(f"  as the service computes it, {type(quick).__name__}: {rate:.1f}", flush=True)
+    with Service(model, arguments.engine) as service:
         service.load(contents, 1, arguments.connections, 2)  # warms up both sides
         bare_round(predictor, pixels, fastest, 1)
         for per_request in arguments.per_request:
@@ -188,12 +194,12 @@ def in_threads(work: Callable[[int], None], number: int) -> None:
 class Service:
     """`kmcl serve` in a process of its own."""
 
-    def __init__(self, model: Path) -> None:
+    def __init__(self, model: Path, engine: Engine) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         command = [sys.executable, "-m", "kmcl", "serve", str(model), "--port", str(self.port)]
-        self.process = subprocess.Popen([*command, "--max-waiting", "1024"])
+        self.process = subprocess.Popen([*command, "--max-waiting", "1024", "--engine", engine])
 
     def __enter__(self) -> Service:
         while self.process.poll() is None:

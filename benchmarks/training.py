@@ -112,13 +112,23 @@ def method_step(name: str, images: torch.Tensor, targets: torch.Tensor) -> Calla
 
 
 def compare_methods(images: torch.Tensor, targets: torch.Tensor, rounds: int) -> None:
+    """Steps in turns, each first every second time; the ratio of each pair, by the clock and by CPU."""
     steps = {name: method_step(name, images, targets) for name in ("asl", "kmcl")}
-    times = medians(steps, rounds)
-    print(
-        f"\nstep of {len(images)} images at {images.shape[-1]} px: asl {1e3 * times['asl']:.0f} ms, "
-        f"kmcl {1e3 * times['kmcl']:.0f} ms, kmcl/asl {times['kmcl'] / times['asl']:.3f}",
-        flush=True,
-    )
+    ratios: list[tuple[float, float]] = []
+    for number in range(rounds + 1):
+        taken = {}
+        for name in sorted(steps, reverse=number % 2 == 1):
+            start, cpu_start = time.perf_counter(), time.process_time()
+            steps[name]()
+            taken[name] = (time.perf_counter() - start, time.process_time() - cpu_start)
+        ratios.append((taken["kmcl"][0] / taken["asl"][0], taken["kmcl"][1] / taken["asl"][1]))
+    for clock, values in zip(("wall", "CPU"), zip(*ratios[1:], strict=True), strict=True):
+        low, middle, high = statistics.quantiles(values, n=4)
+        print(
+            f"step of {len(images)} images at {images.shape[-1]} px, kmcl/asl by {clock} time: median "
+            f"{middle:.3f} of {rounds} pairs, half of them {low:.3f} to {high:.3f}",
+            flush=True,
+        )
 
 
 class BatchTimes(Callback):

@@ -15,8 +15,9 @@ from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.kernels import KernelMixture, log_bhattacharyya
 from kmcl.models.head import KernelMixtureHead
+from kmcl.models.kernel_memory import KernelMemory
 from kmcl.reports.label_groups import cluster_labels, read_groups
-from kmcl.reports.label_similarity import find_mixture, mean_similarity
+from kmcl.reports.label_similarity import find_memory, find_mixture, mean_similarity, memory_similarity
 
 
 def random_mixture(kernel: str, batch: int = 5, labels: int = 4, width: int = 3) -> KernelMixture:
@@ -60,6 +61,50 @@ def test_a_pair_without_images_has_no_value_and_many_images_are_sampled(monkeypa
     found = mean_similarity(mixture, targets, np.random.default_rng(0))
     assert np.isnan(found[2, 3])
     assert 0 < found[0, 1] < 1
+
+
+def make_memory() -> KernelMemory:
+    torch.manual_seed(0)
+    memory = KernelMemory(6, 3, 4)
+    targets = torch.tensor(
+        [[1, 1, 0, 0], [1, 0, 0, 0], [0, 1, 1, 0], [1, 1, -1, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    )
+    memory.remember(torch.randn(6, 3), targets)
+    memory.set_scale(0.1, 0.5)
+    return memory
+
+
+def test_memory_similarity_is_the_jaccard_index_of_the_shares(monkeypatch):
+    monkeypatch.setattr(label_similarity, "MEMORY_BLOCK", 3)  # several blocks
+    memory = make_memory()
+    features = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
+    found = memory_similarity(memory, features)
+    with torch.no_grad():
+        shares = memory.shares(torch.from_numpy(features)).tolist()
+    for k in range(4):
+        for m in range(4):
+            together = sum(row[k] * row[m] for row in shares)
+            either = sum(row[k] + row[m] - row[k] * row[m] for row in shares)
+            expected = 1.0 if k == m else together / either
+            assert found[k, m] == pytest.approx(expected, nan_ok=True, rel=1e-5), (k, m)
+    assert found[0, 1] > found[0, 2] > 0
+    assert found[0, 3] == 0  # nobody carries the last label
+
+
+def test_labels_that_nobody_carries_are_alike_to_nothing_but_themselves():
+    memory = KernelMemory(4, 3, 3)
+    memory.remember(torch.randn(4, 3), torch.tensor([[1, 0, 0]] * 4))
+    memory.set_scale(0.1, 1)
+    found = memory_similarity(memory, np.ones((2, 3), dtype=np.float32))
+    np.testing.assert_array_equal(found, np.eye(3))
+
+
+def test_a_memory_that_does_not_vote_is_none():
+    memory = make_memory()
+    assert find_memory(HeadOnly(memory)) is memory
+    memory.set_scale(0.1, 0)
+    assert find_memory(HeadOnly(memory)) is None
+    assert find_memory(HeadOnly(torch.nn.Linear(3, 2))) is None
 
 
 class HeadOnly(torch.nn.Module):

@@ -39,6 +39,11 @@ class KernelMemory(nn.Module):
         self.register_buffer("weight", torch.tensor(0.0))
 
     @property
+    def votes(self) -> bool:
+        """Whether it gives any evidence."""
+        return float(self.weight) > 0  # type: ignore[arg-type]
+
+    @property
     def num_images(self) -> int:
         return len(self.directions)  # type: ignore[arg-type]
 
@@ -67,15 +72,19 @@ class KernelMemory(nn.Module):
         return (cosines - 1) / (4 * self.variance)  # type: ignore[operator]
 
     @without_autocast
-    def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B L"]:
-        """The evidence for each label."""
+    def shares(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B L"]:
+        """p_k(n): which part of what is around an image carries each label."""
+        # They do not change when a row's similarities are divided by their sum, which cannot underflow.
+        likeness = self.log_similarities(features).softmax(dim=1)
         positive: Tensor = self.positive.float()  # type: ignore[assignment]
         known: Tensor = self.known.float()  # type: ignore[assignment]
-        # Shares do not change when a row's similarities are divided by their sum, which cannot underflow.
-        likeness = self.log_similarities(features).softmax(dim=1)
-        shares = (likeness @ positive) / (likeness @ known).clamp(min=1e-12)
-        rates = positive.sum(dim=0) / known.sum(dim=0).clamp(min=1)
-        return self.weight * (_log_odds(shares) - _log_odds(rates))  # type: ignore[operator]
+        return (likeness @ positive) / (likeness @ known).clamp(min=1e-12)
+
+    @without_autocast
+    def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B L"]:
+        """The evidence for each label."""
+        rates = self.positive.sum(dim=0) / self.known.sum(dim=0).clamp(min=1)  # type: ignore[operator]
+        return self.weight * (_log_odds(self.shares(features)) - _log_odds(rates))  # type: ignore[operator]
 
     def _directions_of(self, features: Tensor) -> Tensor:
         return nn.functional.normalize(features - self.centre, dim=1)  # type: ignore[operator]

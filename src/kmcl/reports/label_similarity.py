@@ -1,4 +1,4 @@
-"""Which labels a model holds alike: its kernels compared within each image."""
+"""Which labels a model holds alike: by what its memory finds together, or by its kernels in each image."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from kmcl.evaluation.ranking import Values
 from kmcl.kernels import KernelMixture, log_bhattacharyya_diagonal, log_bhattacharyya_isotropic
 from kmcl.models.classifier import Classifier
 from kmcl.models.head import KernelMixtureHead
+from kmcl.models.kernel_memory import KernelMemory
 
 MOST_ELEMENTS = 1_500_000_000
 """Images x labels x labels x dimensions that are compared; beyond that a random part of the images is."""
 
 BLOCK_ELEMENTS = 4_000_000
+MEMORY_BLOCK = 1024
+"""Images that are compared with the memory at a time."""
 
 SIGMA_TOLERANCE = 1e-3
 
@@ -37,6 +40,30 @@ def find_mixture(classifier: Classifier, predictions: Predictions) -> KernelMixt
     if predictions.sigma is not None and not np.allclose(sigma, predictions.sigma, rtol=SIGMA_TOLERANCE):
         raise InputError("the stored sigma is not what the model gives for the stored features")
     return mixture
+
+
+def find_memory(classifier: Classifier) -> KernelMemory | None:
+    """The model's memory, if it has one that votes."""
+    found = (part for part in classifier.head.modules() if isinstance(part, KernelMemory))
+    return next((memory for memory in found if memory.votes), None)
+
+
+def memory_similarity(memory: KernelMemory, features: npt.NDArray[np.float32]) -> Values:
+    """L x L: how often two labels stand together around an image, of how often either does.
+
+        S_kl = Σ_n p_k(n) p_l(n) / Σ_n [ p_k(n) + p_l(n) - p_k(n) p_l(n) ]
+
+    the Jaccard index with the memory's shares p for labels; what the images n carry is not asked. 0 where
+    neither label is remembered; 1 on the diagonal.
+    """
+    with torch.inference_mode():
+        blocks = [memory.shares(block) for block in torch.split(torch.from_numpy(features), MEMORY_BLOCK)]
+    shares = torch.cat(blocks).double().numpy()
+    together, sums = shares.T @ shares, shares.sum(axis=0)
+    either = sums[:, None] + sums[None] - together
+    similarity = np.divide(together, either, out=np.zeros_like(together), where=either > 0)
+    np.fill_diagonal(similarity, 1.0)
+    return np.asarray(similarity)
 
 
 def mean_similarity(

@@ -14,7 +14,7 @@ from kmcl.evaluation.ranking import Values
 from kmcl.reports.blocks import Missing, Picture, Section, Table, Text, percent, slug
 from kmcl.reports.drawing import COLOURS, DIVERGING, SEQUENTIAL, figure_style, new_axes
 from kmcl.reports.label_groups import LabelGroups
-from kmcl.reports.label_similarity import find_mixture, mean_similarity
+from kmcl.reports.label_similarity import find_memory, find_mixture, mean_similarity, memory_similarity
 from kmcl.reports.matrix import matrix_picture
 from kmcl.reports.measured import Measured
 
@@ -70,7 +70,18 @@ def _add_learned(
         return
     generator = np.random.default_rng(seed)
     targets = one.predictions.targets
-    similarity = mean_similarity(mixture, targets, generator)
+    memory, features = find_memory(classifier), one.predictions.features
+    if memory is not None and features is not None:
+        similarity = memory_similarity(memory, features)
+        caption = (
+            "How often two labels stand together among the remembered images whose kernels are like an "
+            f"image's, of how often either does (Jaccard index), over the images of {one.split}."
+        )
+    else:
+        similarity = mean_similarity(mixture, targets, generator)
+        caption = (
+            "Mean Bhattacharyya coefficient between two labels' kernels over the images that carry either."
+        )
     whose = f" by {one.name}" if ending else ""
     section.add(
         matrix_picture(
@@ -79,8 +90,7 @@ def _add_learned(
             one.predictions.labels,
             order,
             title=f"Similarity learned{whose}",
-            caption="Mean Bhattacharyya coefficient between two labels' kernels over the images that carry "
-            "either.",
+            caption=caption,
             value="similarity",
             colours=SEQUENTIAL,
             limits=None,
