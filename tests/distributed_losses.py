@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from kmcl.losses import affinity_loss, kmcl_objective
-from kmcl.losses.distributed import images_per_process
+from kmcl.losses import kmcl_objective
 from kmcl.models import KernelMixtureHead
 from random_inputs import make_targets
 from two_processes import Problem
@@ -20,9 +19,7 @@ class Losses(nn.Module):
         self.head = KernelMixtureHead(FEATURE_DIM, NUM_LABELS, kernel).double()
 
     def forward(self, features: Tensor, targets: Tensor) -> Tensor:
-        mixture = self.head(features)
-        affinity = affinity_loss(mixture, targets, num_images=images_per_process(targets))
-        return torch.stack([*kmcl_objective(features, mixture, targets), affinity])
+        return torch.stack(kmcl_objective(features, self.head(features), targets))
 
 
 def make_problem(kernel: str) -> Problem:

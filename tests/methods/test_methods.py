@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch.nn import functional
 
 from kmcl.errors import InputError
-from kmcl.losses import ObjectiveSettings, affinity_loss, asymmetric_loss
+from kmcl.losses import ObjectiveSettings, asymmetric_loss
 from kmcl.methods import METHODS, MethodOptions, find_method
 from kmcl.methods.model_folder import ModelDescription, build_classifier, load_model, save_model
 from kmcl.models.classifier import HeadOutput
@@ -99,19 +98,8 @@ def test_terms_are_named():
     of_mixture, of_queries = output.branches
     torch.testing.assert_close(of_mixture, output.mixture.logits)
     torch.testing.assert_close(output.logits, (of_mixture + of_queries) / 2)
-    plain = functional.binary_cross_entropy_with_logits(of_queries, targets.float(), reduction="none")
-    expected = (asymmetric_loss(of_mixture, targets) + plain.sum(dim=1).mean()) / 2
+    expected = (asymmetric_loss(of_mixture, targets) + asymmetric_loss(of_queries, targets)) / 2
     torch.testing.assert_close(terms.named["classification"], expected)
-
-
-def test_affinity_is_a_fourth_term_where_it_has_a_weight():
-    classifier, _ = make_classifier("kmcl")
-    output, targets = classifier(torch.rand(4, 3, 32, 32)), make_targets(4, 3)
-    without = find_method("kmcl").loss(output, targets, OPTIONS)
-    terms = find_method("kmcl").loss(output, targets, replace(OPTIONS, affinity_weight=0.5))
-    assert list(terms.named) == ["reconstruction", "classification", "contrastive", "affinity"]
-    torch.testing.assert_close(terms.named["affinity"], affinity_loss(output.mixture, targets))
-    torch.testing.assert_close(terms.total, without.total + 0.5 * terms.named["affinity"])
 
 
 def test_the_paper_s_head_is_the_mixture_alone():

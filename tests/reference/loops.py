@@ -93,21 +93,3 @@ def contrastive(mixture, targets, temperature: float) -> float:
                 log_share = math.log(math.exp(rho(k, n, m) / temperature) / denominator)
                 total -= jaccard(n, m) * log_share / len(positives)
     return total / max(sum(any(value in (0, 1) for value in row) for row in rows), 1)
-
-
-def affinity(mixture, targets) -> float:
-    """The squared error of each overlap, pair by pair, then image by image."""
-    means, variances = expand(mixture)
-    total, images = 0.0, 0
-    for n, row in enumerate(targets.tolist()):
-        images += any(value in (0, 1) for value in row)
-        errors = []
-        for k, own in enumerate(row):
-            for other, value in enumerate(row):
-                if own == 1 and other != k and value in (0, 1):
-                    rho = similarity(
-                        means[n, k], variances[n, k], means[n, other], variances[n, other], mixture.kernel
-                    )
-                    errors.append((rho**mixture.exponent_scale - value) ** 2)
-        total += sum(errors) / max(len(errors), 1)
-    return total / max(images, 1)

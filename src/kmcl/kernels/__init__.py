@@ -2,7 +2,7 @@
 
 from kmcl.kernels.families import KERNELS, KernelFamily, kernel_family
 from kmcl.kernels.mixture import KernelMixture, log_components, log_kernel, log_mixture
-from kmcl.kernels.pairs import pairwise_log_similarity, within_image_log_similarity
+from kmcl.kernels.pairs import pairwise_log_similarity
 from kmcl.kernels.similarity import (
     log_bhattacharyya,
     log_bhattacharyya_diagonal,
@@ -27,5 +27,4 @@ __all__ = [
     "log_mahalanobis_diagonal",
     "log_mixture",
     "pairwise_log_similarity",
-    "within_image_log_similarity",
 ]

@@ -16,12 +16,6 @@ import torch
 from torch import Tensor
 
 from kmcl.kernels.mixture import KernelMixture
-from kmcl.kernels.similarity import (
-    log_bhattacharyya_diagonal,
-    log_bhattacharyya_isotropic,
-    log_gaussian,
-    log_mahalanobis_diagonal,
-)
 from kmcl.shapes import Float, Int
 
 BLOCK_ELEMENTS = 2**18
@@ -62,26 +56,6 @@ def pairwise_log_similarity(
         family.has_scale_factor,
     )
     return scalars
-
-
-def within_image_log_similarity(
-    mixture: KernelMixture, images: Int[Tensor, " P"], labels: Int[Tensor, " P"]
-) -> Float[Tensor, "P L"]:
-    """Log-similarity of label `labels[p]`'s kernel in image `images[p]` with all labels' kernels there.
-
-    Of the same kind as in `pairwise_log_similarity`.
-    """
-    mixture = mixture.at_least_float32()
-    means, variances = mixture.means[images], mixture.variances[images].expand_as(mixture.means[images])
-    rows = torch.arange(len(labels), device=labels.device)
-    own_means, own_variances = means[rows, labels].unsqueeze(1), variances[rows, labels].unsqueeze(1)
-    family = mixture.family
-    if family.means_per_dimension:
-        diagonal = log_bhattacharyya_diagonal if family.has_scale_factor else log_mahalanobis_diagonal
-        return diagonal(own_means, own_variances, means, variances) * mixture.exponent_scale
-    scalar = log_bhattacharyya_isotropic if family.has_scale_factor else log_gaussian
-    scaled_dim = mixture.feature_dim * mixture.exponent_scale
-    return scalar(own_means, own_variances, means, variances, scaled_dim)
 
 
 class _ScalarPairs(torch.autograd.Function):

@@ -1,9 +1,5 @@
-"""The losses, one file per equation: reconstruction (5), asymmetric (6), contrastive (7), objective (8).
+"""The losses, one file per equation: reconstruction (5), asymmetric (6), contrastive (7), objective (8)."""
 
-Affinity is our own; the paper has no such term.
-"""
-
-from kmcl.losses.affinity import affinity_loss
 from kmcl.losses.asymmetric import AsymmetricLoss, asymmetric_loss
 from kmcl.losses.contrastive import Candidates, ContrastiveLoss, contrastive_loss
 from kmcl.losses.distributed import gather_candidates
@@ -19,7 +15,6 @@ __all__ = [
     "ObjectiveSettings",
     "ObjectiveTerms",
     "ReconstructionLoss",
-    "affinity_loss",
     "asymmetric_loss",
     "contrastive_loss",
     "gather_candidates",

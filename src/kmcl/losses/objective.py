@@ -72,8 +72,8 @@ def kmcl_objective(
 ) -> ObjectiveTerms:
     """L = λ_REC L_REC + λ_ASL L_ASL + λ_KMCL L_KMCL (Eq. 8, where λ_REC = 1).
 
-    `branches` are logits beside the mixture's, trained by plain cross-entropy (Eq. 6 without focus and
-    margin); the classification term is then the mean of theirs and the mixture's.
+    `branches` are logits that the classification term trains, each for itself and then their mean, in place
+    of the mixture's own.
 
     Where several processes train together (torch.distributed), each returns its share: the mean over
     processes is the objective of the global batch, exactly.
@@ -81,27 +81,19 @@ def kmcl_objective(
     candidates = gather_candidates(mixture, targets) if is_distributed() else None
     num_images = images_per_process(targets)
     reconstruction = reconstruction_loss(features, mixture, targets, num_images=num_images)
-    classification = asymmetric_loss(
-        mixture.logits,
-        targets,
-        positive_focus=settings.positive_focus,
-        negative_focus=settings.negative_focus,
-        probability_margin=settings.probability_margin,
-        num_images=num_images,
-    )
-    if branches:
-        plain = [
-            asymmetric_loss(
-                logits,
-                targets,
-                positive_focus=0,
-                negative_focus=0,
-                probability_margin=0,
-                num_images=num_images,
-            )
-            for logits in branches
-        ]
-        classification = torch.stack([classification, *plain]).mean()
+    scored = branches or (mixture.logits,)
+    classifications = [
+        asymmetric_loss(
+            logits,
+            targets,
+            positive_focus=settings.positive_focus,
+            negative_focus=settings.negative_focus,
+            probability_margin=settings.probability_margin,
+            num_images=num_images,
+        )
+        for logits in scored
+    ]
+    classification = torch.stack(classifications).mean()
     contrastive = contrastive_loss(
         mixture, targets, temperature=settings.temperature, candidates=candidates, num_images=num_images
     )

@@ -22,7 +22,6 @@ class MethodOptions:
     kernel, head_init, normalise_dimension: of the kernel mixture, see `KernelMixtureHead`
     query_width: width of KMCL's label queries, 0 for none
     memory_size: training images that KMCL's memory holds, 0 for no memory
-    affinity_weight: of KMCL's fourth term, `affinity_loss`
     objective: weights of the terms and the hyper-parameters inside them
     focal_focus: γ of the focal loss
     attention_heads, residual_weight: number of temperatures and λ of CSRA
@@ -40,7 +39,6 @@ class MethodOptions:
     normalise_dimension: bool = False
     query_width: int = 0
     memory_size: int = 0
-    affinity_weight: float = 0.0
     objective: ObjectiveSettings = field(default_factory=ObjectiveSettings)
     focal_focus: float = 2.0
     attention_heads: int = 4
@@ -70,7 +68,6 @@ ATTENTION_HEADS_OF_DECODERS = 8
 _BOUNDS = (
     ("query_width", 0, math.inf),
     ("memory_size", 0, math.inf),
-    ("affinity_weight", 0, math.inf),
     ("focal_focus", 0, math.inf),
     ("attention_heads", 1, math.inf),
     ("residual_weight", 0, math.inf),

@@ -1,16 +1,14 @@
 """KMCL: a kernel mixture over the pooled features, trained with the paper's three terms.
 
 The paper's head is the mixture alone. Two parts can stand beside it (docs/method.md): queries that let each
-label look at the feature map, and a memory of the training images' kernels that votes on a prediction. A
-fourth term can stand beside the three.
+label look at the feature map, and a memory of the training images' kernels that votes on a prediction.
 """
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
-from kmcl.losses import affinity_loss, kmcl_objective
-from kmcl.losses.distributed import images_per_process
+from kmcl.losses import kmcl_objective
 from kmcl.methods.interface import LossTerms, MethodOptions
 from kmcl.methods.query_branch import QueryBranch
 from kmcl.models.classifier import HeadOutput
@@ -55,20 +53,13 @@ class KernelMixtureMethodHead(nn.Module):
 
 
 def kmcl_loss(output: HeadOutput, targets: Tensor, options: MethodOptions) -> LossTerms:
-    """Eq. 8, and the affinity term where it has a weight.
-
-    Queries are trained by cross-entropy beside the mixture's asymmetric loss: what the two get wrong differs
-    more, which their mean gains by.
-    """
+    """Eq. 8; where the head has branches, the classification term is the mean of theirs."""
     if output.mixture is None:
         raise ValueError("the KMCL loss needs a head with a kernel mixture")
-    terms = kmcl_objective(output.features, output.mixture, targets, options.objective, output.branches[1:])
+    terms = kmcl_objective(output.features, output.mixture, targets, options.objective, output.branches)
     named = {
         "reconstruction": terms.reconstruction,
         "classification": terms.classification,
         "contrastive": terms.contrastive,
     }
-    if not options.affinity_weight:
-        return LossTerms(terms.total, named)
-    named["affinity"] = affinity_loss(output.mixture, targets, num_images=images_per_process(targets))
-    return LossTerms(terms.total + options.affinity_weight * named["affinity"], named)
+    return LossTerms(terms.total, named)

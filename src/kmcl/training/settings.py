@@ -97,7 +97,6 @@ class TrainingSettings(BaseModel):
     reconstruction_weight: float = Field(0.1, ge=0, description="of Eq. 5")
     classification_weight: float = Field(1.0, ge=0, description="of Eq. 6")
     contrastive_weight: float = Field(0.1, ge=0, description="of Eq. 7")
-    affinity_weight: float = Field(1.0, ge=0, description="of the overlap of an image's own labels")
     temperature: float = Field(0.2, gt=0, description="of Eq. 7")
     positive_focus: float = Field(0.0, ge=0, description="gamma+ of Eq. 6")
     negative_focus: float = Field(4.0, ge=0, description="gamma- of Eq. 6")
@@ -166,7 +165,6 @@ _AS_PRINTED: dict[str, Any] = {
     "normalise_dimension": False,
     "query_width": 0,
     "memory_size": 0,
-    "affinity_weight": 0.0,
     "epochs": 40,
     "learning_rate": 2e-4,
     "weight_decay": 1e-4,
