@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,8 +17,10 @@ from kmcl.evaluation.predictions import Predictions
 from kmcl.kernels import KernelMixture, log_bhattacharyya
 from kmcl.models.head import KernelMixtureHead
 from kmcl.models.kernel_memory import KernelMemory
+from kmcl.reports.blocks import Section
 from kmcl.reports.label_groups import cluster_labels, read_groups
 from kmcl.reports.label_similarity import find_memory, find_mixture, mean_similarity, memory_similarity
+from kmcl.reports.labels import _add_learned
 
 
 def random_mixture(kernel: str, batch: int = 5, labels: int = 4, width: int = 3) -> KernelMixture:
@@ -134,6 +137,29 @@ def test_kernels_come_from_stored_features_and_must_fit_the_model():
     with pytest.raises(InputError, match="features"):
         find_mixture(HeadOnly(head), predictions_with(None, sigma))
     assert find_mixture(HeadOnly(torch.nn.Linear(3, 2)), predictions_with(features, None)) is None
+
+
+@pytest.mark.parametrize("votes", [True, False])
+def test_the_report_shows_what_the_memory_found_where_it_votes(votes):
+    torch.manual_seed(0)
+    memory = make_memory()
+    memory.set_scale(0.1, 0.5 if votes else 0)
+    classifier = HeadOnly(KernelMixtureHead(3, 4))
+    classifier.head.append(memory)
+    rng = np.random.default_rng(0)
+    scores, targets = rng.random((30, 4), dtype=np.float32), rng.integers(0, 2, (30, 4)).astype(np.int8)
+    features = rng.normal(size=(30, 3)).astype(np.float32)
+    names = tuple(f"{n}.png" for n in range(30))
+    predictions = Predictions(("a", "b", "c", "d"), names, scores, targets, features=features)
+    one = SimpleNamespace(
+        name="run", split="test", predictions=predictions, run=SimpleNamespace(classifier=classifier)
+    )
+    section = Section("Labels")
+    _add_learned(section, one, correlations(targets), np.arange(4), "", 0)
+    matrix, agreement = section.blocks
+    assert ("remembered images" in matrix.caption) == votes
+    assert ("Jaccard index instead of the correlation" in agreement.caption) == (not votes)
+    assert ("correlation instead of the Jaccard index" in agreement.caption) == votes
 
 
 def planted_targets() -> np.ndarray:

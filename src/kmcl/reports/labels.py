@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ from kmcl.reports.label_groups import LabelGroups
 from kmcl.reports.label_similarity import find_memory, find_mixture, mean_similarity, memory_similarity
 from kmcl.reports.matrix import matrix_picture
 from kmcl.reports.measured import Measured
+
+PHI, JACCARD = "correlation", "Jaccard index"
+"""How far two labels go together in the truth: beyond chance, and at all."""
 
 
 def labels_section(measured: Sequence[Measured], groups: LabelGroups | None, seed: int) -> Section:
@@ -77,11 +80,13 @@ def _add_learned(
             "How often two labels stand together among the remembered images whose kernels are like an "
             f"image's, of how often either does (Jaccard index), over the images of {one.split}."
         )
+        truths = (JACCARD, PHI)
     else:
         similarity = mean_similarity(mixture, targets, generator)
         caption = (
             "Mean Bhattacharyya coefficient between two labels' kernels over the images that carry either."
         )
+        truths = (PHI, JACCARD)
     whose = f" by {one.name}" if ending else ""
     section.add(
         matrix_picture(
@@ -101,10 +106,14 @@ def _add_learned(
         section.add(Missing("agreement needs at least three labels that occur."))
         return
     kept = np.ix_(occurs, occurs)
-    agreement = label_agreement(phi[kept], similarity[kept], generator)
-    with_jaccard = label_agreement(label_cooccurrence(targets)[kept], similarity[kept], generator)
+    matrices = {PHI: phi, JACCARD: label_cooccurrence(targets)}
+    agreements = {
+        truth: label_agreement(matrices[truth][kept], similarity[kept], generator) for truth in truths
+    }
     names = tuple(label for label, there in zip(one.predictions.labels, occurs, strict=True) if there)
-    section.add(agreement_picture(names, phi[kept], similarity[kept], agreement, with_jaccard, whose, ending))
+    section.add(
+        agreement_picture(names, matrices[truths[0]][kept], similarity[kept], agreements, whose, ending)
+    )
 
 
 def labels_per_image_picture(targets: npt.NDArray[np.int8], split: str) -> Picture:
@@ -133,29 +142,32 @@ def labels_per_image_picture(targets: npt.NDArray[np.int8], split: str) -> Pictu
 
 def agreement_picture(
     labels: tuple[str, ...],
-    phi: Values,
+    truth: Values,
     similarity: Values,
-    agreement: Agreement,
-    with_jaccard: Agreement,
+    agreements: Mapping[str, Agreement],
     whose: str,
     ending: str,
 ) -> Picture:
-    """Every pair of labels as a point: how correlated it is, how alike the model holds it."""
+    """Every pair of labels as a point: how it stands in the truth, how alike the model holds it.
+
+    agreements: with `truth` first, then with the other measure of it, by their names
+    """
+    (name, agreement), (other_name, other) = agreements.items()
     rows, columns = np.triu_indices(len(labels), k=1)
     figure, axes = new_axes()
     axes.scatter(
-        phi[rows, columns], similarity[rows, columns], s=14, color=COLOURS[0], alpha=0.6, linewidths=0
+        truth[rows, columns], similarity[rows, columns], s=14, color=COLOURS[0], alpha=0.6, linewidths=0
     )
-    axes.set(xlabel="correlation in the truth", ylabel="learned similarity", title=f"Agreement{whose}")
+    axes.set(xlabel=f"{name} in the truth", ylabel="learned similarity", title=f"Agreement{whose}")
     words = (
         f"Rank correlation {agreement.correlation:.3f} over {agreement.num_pairs} pairs of labels, "
         f"permutation p = {agreement.p_value:.3g} ({agreement.num_permutations} renamings)"
     )
-    order = np.argsort(-phi[rows, columns], kind="stable")
+    order = np.argsort(-truth[rows, columns], kind="stable")
     pairs = [
         (
             f"{labels[rows[pair]]} – {labels[columns[pair]]}",
-            float(phi[rows[pair], columns[pair]]),
+            float(truth[rows[pair], columns[pair]]),
             float(similarity[rows[pair], columns[pair]]),
         )
         for pair in order
@@ -163,10 +175,10 @@ def agreement_picture(
     return Picture(
         f"label-agreement{ending}",
         figure,
-        alt=f"Learned similarity against correlation for each pair of labels. {words}.",
-        caption=f"{words}; with the Jaccard index instead of the correlation {with_jaccard.correlation:.3f}, "
-        f"p = {with_jaccard.p_value:.3g}.",
-        numbers=Table.of("pairs of labels", ("pair", "correlation", "similarity"), pairs),
+        alt=f"Learned similarity against {name} for each pair of labels. {words}.",
+        caption=f"{words}; with the {other_name} instead of the {name} {other.correlation:.3f}, "
+        f"p = {other.p_value:.3g}.",
+        numbers=Table.of("pairs of labels", ("pair", name, "similarity"), pairs),
     )
 
 
