@@ -21,6 +21,8 @@ EXTRA_OF_PACKAGE = {
     "optuna": "studies",
     "fastapi": "serve",
     "uvicorn": "serve",
+    "httptools": "serve",
+    "uvloop": "serve",
     "python_multipart": "serve",
     "prometheus_client": "serve",
 }
