@@ -128,6 +128,23 @@ def test_a_memory_votes_and_is_saved_with_the_model(tmp_path):
     torch.testing.assert_close(load_model(tmp_path)[0](images).logits, after.logits)
 
 
+def test_a_recollection_speaks_and_is_saved_with_the_model(tmp_path):
+    options = replace(OPTIONS, recollection_size=6, frozen_stages=2)
+    description = ModelDescription(("a", "b", "c"), "kmcl", "test_resnet", 32, options=options)
+    classifier = build_classifier(description).eval()
+    images, targets = torch.rand(6, 3, 32, 32), make_targets(6, 3)
+    before = classifier(images)
+    classifier.head.recollection.remember(before.statistics, targets)
+    classifier.head.recollection.set_weight(0.5)
+    after = classifier(images)
+    evidence = classifier.head.recollection(before.statistics)
+    torch.testing.assert_close(after.logits, before.logits + evidence)
+    assert evidence.abs().max() > 0.01
+    save_model(tmp_path, classifier, description)
+    loaded, _ = load_model(tmp_path)
+    torch.testing.assert_close(loaded(images).logits, after.logits)
+
+
 def test_uint8_and_float_images_are_normalised_alike():
     classifier, _ = make_classifier("asl")
     images = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)

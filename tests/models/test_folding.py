@@ -11,8 +11,15 @@ from kmcl.methods.model_folder import ModelDescription, build_classifier
 from kmcl.models.classifier import Classifier
 from kmcl.models.folding import fold_batch_norms
 
+SMALL_VALUES = MethodOptions(head_init="small")
 
-def make_classifier(encoder: str, method: str = "kmcl", image_size: int = 64) -> Classifier:
+
+def make_classifier(
+    encoder: str,
+    method: str = "kmcl",
+    image_size: int = 64,
+    options: MethodOptions = SMALL_VALUES,
+) -> Classifier:
     """Random weights; normalisations with statistics of images and affine weights that matter."""
     torch.manual_seed(0)
     description = ModelDescription(
@@ -20,7 +27,7 @@ def make_classifier(encoder: str, method: str = "kmcl", image_size: int = 64) ->
         method=method,
         encoder=encoder,
         image_size=image_size,
-        options=MethodOptions(head_init="small"),
+        options=options,
     )
     classifier = build_classifier(description)
     with torch.no_grad():
@@ -40,6 +47,19 @@ def norms(module: nn.Module) -> list[nn.BatchNorm2d]:
 
 def images(size: int = 64) -> Tensor:
     return torch.rand(3, 3, size, size, generator=torch.Generator().manual_seed(1))
+
+
+@torch.no_grad()
+def test_a_recollection_is_folded_too():
+    classifier = make_classifier("resnet18", options=MethodOptions(recollection_size=8, frozen_stages=3))
+    many = torch.rand(8, 3, 64, 64, generator=torch.Generator().manual_seed(2))
+    recollection = classifier.head.recollection
+    recollection.remember(classifier(many).statistics, torch.eye(8, 3, dtype=torch.int8))
+    recollection.set_weight(1.0)
+    folded = fold_batch_norms(classifier)
+    assert not norms(folded)
+    torch.testing.assert_close(folded(images()).logits, classifier(images()).logits, rtol=1e-4, atol=1e-4)
+    assert recollection(classifier(images()).statistics).abs().max() > 0.1
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import torch
 
 from kmcl.errors import InputError
 from kmcl.models.encoder import Encoder, build_encoder
-from kmcl.models.frozen_stages import digest_of
+from kmcl.models.frozen_stages import digest_of, find_stages
 
 SPLITS = [
     ("tf_efficientnet_lite0", 64, 6, (192, 2, 2)),
@@ -37,19 +37,60 @@ def encoder_with_statistics(name: str, image_size: int) -> Encoder:
 
 @pytest.mark.parametrize(("name", "image_size", "num_stages", "shape"), SPLITS)
 def test_frozen_stages_then_the_rest_are_the_whole(name, image_size, num_stages, shape):
-    encoder = encoder_with_statistics(name, image_size).eval()
-    images = torch.randn(3, 3, image_size, image_size)
+    # Rows are channels last; sums in another order would differ by rounding.
+    encoder = encoder_with_statistics(name, image_size).eval().to(memory_format=torch.channels_last)
+    images = torch.randn(3, 3, image_size, image_size).to(memory_format=torch.channels_last)
     with torch.no_grad():
         whole = encoder(images)
         encoder.freeze(num_stages)
-        maps = encoder.frozen_maps(images)
-        split = encoder.encode_maps(maps)
+        split = encoder.encode_rows(encoder.frozen_rows(images))
         again = encoder(images)
-    assert maps.shape[1:] == shape
-    for expected, found, after in zip(whole, split, again, strict=True):
+        encoder.hand_on(num_stages)
+        handed_on = encoder(images)
+    assert whole.first is None
+    assert again.first is None
+    assert split.first.maps.shape[1:] == shape
+    torch.testing.assert_close(split.first, handed_on.first, rtol=0, atol=0)
+    for part in ("pooled", "spatial"):
+        expected = getattr(whole, part)
         assert expected.abs().max() > 1e-3
-        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
-        torch.testing.assert_close(after, expected, rtol=0, atol=0)
+        torch.testing.assert_close(getattr(split, part), expected, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(getattr(handed_on, part), expected, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(getattr(again, part), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "image_size", "num_stages", "channels"),
+    [
+        ("tf_efficientnet_lite0", 64, 6, [80, 112, 192]),
+        ("resnet18", 64, 2, [64, 128]),
+        ("test_vit", 160, 4, [64] * 3),
+    ],
+)
+def test_statistics_are_of_the_last_three_stages(name, image_size, num_stages, channels):
+    encoder = encoder_with_statistics(name, image_size).eval()
+    seen = []
+    stages = find_stages(encoder.backbone, name).stages[max(0, num_stages - 3) : num_stages]
+    for stage in stages:
+        encoder.backbone.get_submodule(stage).register_forward_hook(
+            lambda module, inputs, output: seen.append(output)
+        )
+    images = torch.randn(2, 3, image_size, image_size)
+    with torch.no_grad():
+        encoder(images)
+        maps = list(seen)
+        encoder.hand_on(num_stages)
+        statistics = encoder(images).first.statistics
+    assert [part.shape[1] // 2 for part in statistics] == channels
+    for part, of_stage in zip(statistics, maps, strict=True):
+        positions = of_stage.flatten(2) if of_stage.ndim == 4 else of_stage.transpose(1, 2)
+        deviations, means = torch.std_mean(positions.double(), dim=2, correction=0)
+        torch.testing.assert_close(part.double(), torch.cat([means, deviations], dim=1), rtol=1e-4, atol=1e-5)
+
+
+def test_an_encoder_without_first_stages_says_so():
+    with pytest.raises(ValueError, match="neither freeze nor hand_on"):
+        build_encoder("test_resnet", image_size=32).rest()
 
 
 @pytest.mark.parametrize(
@@ -76,16 +117,16 @@ def test_the_rest_follows_the_mode_and_a_copy_has_its_own_weights():
     encoder = encoder_with_statistics("test_resnet", 32)
     encoder.freeze(2)
     twin = copy.deepcopy(encoder).eval()
-    maps = torch.randn(4, 48, 4, 4)
-    trained = encoder.train().encode_maps(maps).pooled
-    evaluated = encoder.eval().encode_maps(maps).pooled
+    rows = encoder.frozen_rows(torch.randn(4, 3, 32, 32)).detach()
+    trained = encoder.train().encode_rows(rows).pooled
+    evaluated = encoder.eval().encode_rows(rows).pooled
     assert not torch.allclose(trained, evaluated)
     with torch.no_grad():
-        before = twin.encode_maps(maps).pooled
+        before = twin.encode_rows(rows).pooled
         for parameter in encoder.parameters():
             parameter.add_(0.1)
-        torch.testing.assert_close(twin.encode_maps(maps).pooled, before, rtol=0, atol=0)
-        assert not torch.allclose(encoder.encode_maps(maps).pooled, before)
+        torch.testing.assert_close(twin.encode_rows(rows).pooled, before, rtol=0, atol=0)
+        assert not torch.allclose(encoder.encode_rows(rows).pooled, before)
 
 
 def test_the_digest_is_of_the_frozen_values_alone():

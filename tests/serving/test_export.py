@@ -32,7 +32,14 @@ UNCALIBRATED = {"temperatures": None, "biases": None}
 LABELS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
-def make_predictor(method: str = "kmcl", encoder: str = "test_convnext") -> Predictor:
+SMALL_VALUES = MethodOptions(head_init="small")
+
+
+def make_predictor(
+    method: str = "kmcl",
+    encoder: str = "test_convnext",
+    options: MethodOptions = SMALL_VALUES,
+) -> Predictor:
     """Random weights that tell scenes apart, with thresholds and a calibration that matter."""
     torch.manual_seed(0)
     description = ModelDescription(
@@ -40,7 +47,7 @@ def make_predictor(method: str = "kmcl", encoder: str = "test_convnext") -> Pred
         method=method,
         encoder=encoder,
         image_size=32,
-        options=MethodOptions(head_init="small"),
+        options=options,
         thresholds=tuple(np.linspace(0.3, 0.7, 10).tolist()),
         temperatures=tuple(np.linspace(0.5, 2, 10).tolist()),
         biases=tuple(np.linspace(-1, 1, 10).tolist()),
@@ -91,6 +98,23 @@ def test_onnx_gives_the_same_predictions(predictor: Predictor, model_file: Path,
                 assert a.sigma == pytest.approx(b.sigma, rel=1e-5)
     scores = predictor.score(scenes).score
     assert scores.std(axis=0).min() > 0.005  # images differ, so the comparison means something
+
+
+def test_a_recollection_is_exported(scenes, tmp_path: Path):
+    options = MethodOptions(head_init="small", recollection_size=20, frozen_stages=2)
+    predictor = make_predictor("kmcl", "test_resnet", options)
+    classifier = predictor.classifier
+    with torch.no_grad():
+        pixels = torch.from_numpy(scenes).permute(0, 3, 1, 2)
+        statistics = classifier(pixels).statistics
+        classifier.head.recollection.remember(statistics, torch.eye(20, 10, dtype=torch.int8))
+        before = predictor.score(scenes).score
+        classifier.head.recollection.set_weight(1.0)
+    assert np.abs(predictor.score(scenes).score - before).max() > 0.01
+    for name in ("model.onnx", "model.pt2"):
+        file_format = "onnx" if name.endswith("onnx") else "torch"
+        exported = export_model(predictor, tmp_path / name, scenes, file_format=file_format)
+        assert exported.score_difference < 1e-5
 
 
 def test_a_photograph_is_resized_as_for_the_model(predictor: Predictor, model_file: Path):

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from kmcl.data import open_dataset
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
+from kmcl.methods.model_folder import load_model
 from kmcl.models.encoder import build_encoder
 from kmcl.serving import load
 from kmcl.training.lightning import Callback
@@ -95,6 +96,33 @@ def test_the_saved_model_is_whole_and_its_first_stages_are_the_initial_ones(
         frozen = name.startswith(("conv1", "bn1", "layer1", "layer2"))
         if "num_batches_tracked" not in name:
             assert torch.equal(saved[prefix + name], tensor) == frozen, name
+
+
+def test_the_recollection_has_the_later_stages_as_they_were_and_speaks_in_the_predictions(
+    finished: Path, tmp_path: Path, weights_file: Path
+):
+    classifier, description = load_model(finished / "run" / "model")
+    recollection = classifier.head.recollection
+    assert (recollection.num_images, description.options.frozen_stages) == (120, 2)
+    initial = torch.load(weights_file, weights_only=True)
+    for name, tensor in recollection.later_stages.state_dict().items():
+        assert torch.equal(tensor, initial[name]), name
+    settings = settings_with(
+        finished / "cache", weights=str(weights_file), recollection_size=0, memory_size=0
+    )
+    train(settings, tmp_path / "run")
+    assert load_model(tmp_path / "run" / "model")[0].head.recollection is None
+    assert description.options.memory_size == 0  # so that the recollection is all that differs
+    before, after = (
+        Predictions.load(run / "predictions" / "test.npz") for run in (tmp_path / "run", finished / "run")
+    )
+    images = open_dataset("digits", size=120).splits["test"].images
+    resized = np.stack([load(finished / "run").resize(images.load(index)) for index in range(len(images))])
+    with torch.no_grad():
+        evidence = recollection(classifier(torch.from_numpy(resized).permute(0, 3, 1, 2)).statistics)
+    logits = torch.logit(torch.from_numpy(before.scores)) + evidence
+    torch.testing.assert_close(torch.from_numpy(after.scores), logits.sigmoid(), atol=2e-3, rtol=0)
+    assert np.abs(after.scores - before.scores).max() > 0.01
 
 
 def test_other_methods_seeds_and_more_views_find_the_files(

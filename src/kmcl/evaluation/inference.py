@@ -10,22 +10,24 @@ import torch
 from kmcl.data.dataset import Split
 from kmcl.data.loading import BatchLoader
 from kmcl.evaluation.predictions import Predictions
-from kmcl.models.classifier import Classifier, MapsClassifier
+from kmcl.models.classifier import Classifier, HeadOutput, RowsClassifier
 
 
 @torch.inference_mode()
 def predict_split(
-    classifier: Classifier | MapsClassifier,
+    classifier: Classifier | RowsClassifier,
     labels: tuple[str, ...],
     split: Split,
     loader: BatchLoader,
     *,
     on_progress: Callable[[int], object] | None = None,
+    on_output: Callable[[HeadOutput], object] | None = None,
 ) -> Predictions:
     """Scores, sigma and features of every image of a split, in its order, on the classifier's device.
 
     Images that could not be read (see the loader's `bad_images`) are missing from the result.
-    `on_progress` is called with the number of images done since its last call.
+    `on_progress` is called with the number of images done since its last call, `on_output` with each batch's
+    output.
     """
     classifier.eval()
     device = next(classifier.parameters()).device
@@ -37,6 +39,8 @@ def predict_split(
         features.append(output.features.float().cpu())
         if output.sigma is not None:
             sigmas.append(output.sigma.float().cpu())
+        if on_output is not None:
+            on_output(output)
         if on_progress is not None:
             on_progress(len(batch.indices))
     rows = torch.cat(indices).numpy() if indices else np.empty(0, dtype=np.int64)

@@ -22,6 +22,8 @@ class MethodOptions:
     kernel, head_init, normalise_dimension: of the kernel mixture, see `KernelMixtureHead`
     query_width: width of KMCL's label queries, 0 for none
     memory_size: training images that KMCL's memory holds, 0 for no memory
+    recollection_size: training images that KMCL's recollection holds, 0 for none
+    frozen_stages: first stages of the encoder that training leaves as they are, which a recollection looks at
     objective: weights of the terms and the hyper-parameters inside them
     focal_focus: γ of the focal loss
     attention_heads, residual_weight: number of temperatures and λ of CSRA
@@ -39,6 +41,8 @@ class MethodOptions:
     normalise_dimension: bool = False
     query_width: int = 0
     memory_size: int = 0
+    recollection_size: int = 0
+    frozen_stages: int = 0
     objective: ObjectiveSettings = field(default_factory=ObjectiveSettings)
     focal_focus: float = 2.0
     attention_heads: int = 4
@@ -68,6 +72,8 @@ ATTENTION_HEADS_OF_DECODERS = 8
 _BOUNDS = (
     ("query_width", 0, math.inf),
     ("memory_size", 0, math.inf),
+    ("recollection_size", 0, math.inf),
+    ("frozen_stages", 0, math.inf),
     ("focal_focus", 0, math.inf),
     ("attention_heads", 1, math.inf),
     ("residual_weight", 0, math.inf),

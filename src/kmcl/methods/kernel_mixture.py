@@ -1,7 +1,8 @@
 """KMCL: a kernel mixture over the pooled features, trained with the paper's three terms.
 
-The paper's head is the mixture alone. Two parts can stand beside it (docs/method.md): queries that let each
-label look at the feature map, and a memory of the training images' kernels that votes on a prediction.
+The paper's head is the mixture alone. Three parts can stand beside it (docs/method.md): queries that let each
+label look at the feature map, a memory of the training images' kernels that votes on a prediction, and a
+recollection of them as the encoder saw them before it was trained.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from kmcl.models.classifier import HeadOutput
 from kmcl.models.encoder import Encoder, EncoderFeatures
 from kmcl.models.head import KernelMixtureHead
 from kmcl.models.kernel_memory import KernelMemory
+from kmcl.models.recollection import Recollection
 
 
 class KernelMixtureMethodHead(nn.Module):
     """The paper's KMM on the pooled features, and what stands beside it.
 
     logit_k = mean of the mixture's (logit of π_k) and the query's, where there are queries,
-              plus the evidence of the memory, where there is one
+              plus the evidence of the memory and of the recollection, where there are these
     """
 
     def __init__(self, encoder: Encoder, num_labels: int, options: MethodOptions) -> None:
@@ -39,6 +41,10 @@ class KernelMixtureMethodHead(nn.Module):
         self.memory: KernelMemory | None = None
         if options.memory_size:
             self.memory = KernelMemory(options.memory_size, encoder.feature_dim, num_labels)
+        self.recollection: Recollection | None = None
+        if options.recollection_size:
+            encoder.hand_on(options.frozen_stages)
+            self.recollection = Recollection(encoder, num_labels, options.recollection_size)
 
     def forward(self, encoded: EncoderFeatures) -> HeadOutput:
         mixture = self.kernel_mixture(encoded.pooled)
@@ -49,7 +55,11 @@ class KernelMixtureMethodHead(nn.Module):
             logits = (branches[0] + branches[1]) / 2
         if self.memory is not None:
             logits = logits + self.memory(encoded.pooled)
-        return HeadOutput(logits, encoded.pooled, mixture, branches)
+        statistics: Tensor | None = None
+        if self.recollection is not None and encoded.first is not None:
+            statistics = self.recollection.statistics(encoded.first)
+            logits = logits + self.recollection(statistics)
+        return HeadOutput(logits, encoded.pooled, mixture, branches, statistics)
 
 
 def kmcl_loss(output: HeadOutput, targets: Tensor, options: MethodOptions) -> LossTerms:

@@ -20,12 +20,14 @@ class HeadOutput(NamedTuple):
     features: the vectors its kernels live in or that it scores, from which label similarities are drawn.
     mixture:  the kernel mixture, where the head has one.
     branches: logits of a head's parts, where its loss trains each of them besides what they give together.
+    statistics: what KMCL's recollection sees of the images, where the head has one.
     """
 
     logits: Float[Tensor, "B L"]
     features: Float[Tensor, "B D"]
     mixture: KernelMixture | None
     branches: tuple[Float[Tensor, "B L"], ...] = ()
+    statistics: Float[Tensor, "B S"] | None = None
 
     @property
     def probabilities(self) -> Float[Tensor, "B L"]:
@@ -60,14 +62,14 @@ class Classifier(nn.Module):
         output: HeadOutput = self.head(self.encoder(self.normalise(images)))
         return output
 
-    def frozen_maps(self, images: Num[Tensor, "B C H W"]) -> Tensor:
-        """What the encoder's frozen stages make of images; `score_maps` takes it from there."""
-        return self.encoder.frozen_maps(self.normalise(images))
+    def frozen_rows(self, images: Num[Tensor, "B C H W"]) -> Float[Tensor, "B R"]:
+        """What the encoder's frozen stages make of images; `score_rows` takes it from there."""
+        return self.encoder.frozen_rows(self.normalise(images))
 
-    def score_maps(self, maps: Tensor) -> HeadOutput:
-        """`forward` of the images these maps are of, in any floating-point type."""
+    def score_rows(self, rows: Float[Tensor, "B R"]) -> HeadOutput:
+        """`forward` of the images these rows are of, in any floating-point type."""
         scale: Tensor = self.pixel_scale  # type: ignore[assignment]
-        output: HeadOutput = self.head(self.encoder.encode_maps(maps.to(scale.dtype)))
+        output: HeadOutput = self.head(self.encoder.encode_rows(rows.to(scale.dtype)))
         return output
 
     def normalise(self, images: Num[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
@@ -80,12 +82,12 @@ class Classifier(nn.Module):
         return torch.addcmul(shift, images, scale)
 
 
-class MapsClassifier(nn.Module):
-    """A classifier that is given maps of its frozen stages where others are given images."""
+class RowsClassifier(nn.Module):
+    """A classifier that is given rows of its frozen stages where others are given images."""
 
     def __init__(self, classifier: Classifier) -> None:
         super().__init__()
         self.classifier = classifier
 
-    def forward(self, maps: Tensor) -> HeadOutput:
-        return self.classifier.score_maps(maps)
+    def forward(self, rows: Float[Tensor, "B R"]) -> HeadOutput:
+        return self.classifier.score_rows(rows)

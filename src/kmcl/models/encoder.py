@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from kmcl.errors import InputError
 from kmcl.models import frozen_stages, small_convnet  # noqa: F401  the second registers itself with timm
+from kmcl.models.frozen_stages import FirstStages
 from kmcl.models.torchvision_operators import declare_missing_operators
 from kmcl.models.weights import create_backbone
 from kmcl.shapes import Float
@@ -29,10 +30,12 @@ class EncoderFeatures(NamedTuple):
     spatial: one feature vector per position T of the last feature map (row by row) or per patch, without
              class and register tokens; a view of the map. S is `Encoder.spatial_dim`, which differs from D
              where the encoder widens the features after pooling.
+    first:   what the first stages gave, where the encoder hands it on: see `Encoder.hand_on`.
     """
 
     pooled: Float[Tensor, "B D"]
     spatial: Float[Tensor, "B T S"]
+    first: FirstStages | None = None
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,16 @@ class _Layout:
     num_prefix_tokens: int
     feature_dim: int
     spatial_dim: int
+
+
+@dataclass(frozen=True)
+class _Split:
+    """A backbone's first stages and the shapes of what they give."""
+
+    stages: frozen_stages.Stages
+    num_stages: int
+    map_shape: tuple[int, ...]
+    statistic_widths: tuple[int, ...]
 
 
 class Encoder(nn.Module):
@@ -69,46 +82,98 @@ class Encoder(nn.Module):
         self._layout = layout
         self.backbone = backbone
         self.num_frozen_stages = 0
-        self._stages = frozen_stages.Stages((), (), ())
+        self._split: _Split | None = None
+        self._hands_on = False
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> EncoderFeatures:
         """Encode normalised images."""
-        return self._features(*_run(self.backbone, images))
+        if not self._hands_on:
+            return self._features(*_run(self.backbone, images))
+        with frozen_stages.collected_maps() as maps:
+            features = self._features(*_run(self.backbone, images))
+        return features._replace(first=FirstStages.of(maps))
 
     def freeze(self, num_stages: int) -> None:
         """Keep the stem and the first stages as they are: no gradient, norms in evaluation mode."""
         if num_stages == 0:
             return
-        stages = frozen_stages.find_stages(self.backbone, self.name)
-        frozen_stages.check_number(stages, num_stages, self.name)
+        split = self._split_after(num_stages)
         mode = self.training
         self.eval()
         image_shape = (self.in_channels, self.input_size, self.input_size)
-        frozen_stages.check_split(self.backbone, stages, num_stages, self.name, image_shape)
-        self._stages, self.num_frozen_stages = stages, num_stages
+        frozen_stages.check_split(self.backbone, split.stages, num_stages, self.name, image_shape)
+        self._split, self.num_frozen_stages = split, num_stages
         for tensor in self.frozen_tensors().values():
             tensor.requires_grad_(False)
         self.train(mode)
 
+    def hand_on(self, num_stages: int) -> None:
+        """From now on `EncoderFeatures.first` tells what the first stages made of the images."""
+        self._split = self._split_after(num_stages)
+        if not self._hands_on:
+            frozen_stages.collect_maps(self.backbone, self._split.stages, num_stages)
+            self._hands_on = True
+
     def train(self, mode: bool = True) -> Encoder:
         super().train(mode)
-        for part in frozen_stages.frozen_modules(self.backbone, self._stages, self.num_frozen_stages):
-            part.eval()
+        if self.num_frozen_stages:
+            stages = self._first_split.stages
+            for part in frozen_stages.frozen_modules(self.backbone, stages, self.num_frozen_stages):
+                part.eval()
         return self
 
     def frozen_tensors(self) -> dict[str, Tensor]:
         """What the frozen stages compute with, by its name in the backbone."""
-        return frozen_stages.frozen_tensors(self.backbone, self._stages, self.num_frozen_stages)
+        if not self.num_frozen_stages:
+            return {}
+        stages = self._first_split.stages
+        return frozen_stages.frozen_tensors(self.backbone, stages, self.num_frozen_stages)
 
-    def frozen_maps(self, images: Float[Tensor, "B C H W"]) -> Tensor:
-        """What the frozen stages make of normalised images: maps B x C x H x W, or tokens B x T x C."""
-        return frozen_stages.run_first(self.backbone, self._stages, self.num_frozen_stages, images)
+    def frozen_rows(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B R"]:
+        """What the frozen stages make of normalised images, as a row of numbers for each: maps (channels
+        last), then statistics."""
+        maps, statistics = self._run_first(images)
+        if maps.ndim == 4:
+            maps = maps.permute(0, 2, 3, 1)
+        return torch.cat([maps.flatten(1), *statistics], dim=1)
 
-    def encode_maps(self, maps: Tensor) -> EncoderFeatures:
-        """`forward` of the images that `frozen_maps` made these of."""
-        return self._features(
-            *_run(frozen_stages.rest_of(self.backbone, self._stages, self.num_frozen_stages), maps)
+    def encode_rows(self, rows: Float[Tensor, "B R"]) -> EncoderFeatures:
+        """`forward` of the images that `frozen_rows` made these of."""
+        split = self._first_split
+        sizes = [math.prod(split.map_shape), *split.statistic_widths]
+        maps, *statistics = torch.split(rows, sizes, dim=1)
+        if len(split.map_shape) == 3:
+            channels, height, width = split.map_shape
+            maps = maps.reshape(-1, height, width, channels).permute(0, 3, 1, 2)
+        else:
+            maps = maps.reshape(-1, *split.map_shape)
+        return self._encode_first(FirstStages(maps, tuple(statistics)))
+
+    def rest(self) -> nn.Module:
+        """The backbone without its first stages, see `frozen_stages.rest_of`."""
+        split = self._first_split
+        return frozen_stages.rest_of(self.backbone, split.stages, split.num_stages)
+
+    @property
+    def _first_split(self) -> _Split:
+        if self._split is None:
+            raise ValueError("the encoder has no first stages: neither freeze nor hand_on was called")
+        return self._split
+
+    def _split_after(self, num_stages: int) -> _Split:
+        stages = frozen_stages.find_stages(self.backbone, self.name)
+        frozen_stages.check_number(stages, num_stages, self.name)
+        maps, statistics = dry_run(
+            _First(self.backbone, stages, num_stages), self.in_channels, self.input_size
         )
+        return _Split(stages, num_stages, tuple(maps.shape[1:]), tuple(part.shape[1] for part in statistics))
+
+    def _run_first(self, images: Tensor) -> FirstStages:
+        split = self._first_split
+        return frozen_stages.run_first(self.backbone, split.stages, split.num_stages, images)
+
+    def _encode_first(self, first: FirstStages) -> EncoderFeatures:
+        return self._features(*_run(self.rest(), first.maps))._replace(first=first)
 
     def _features(self, maps: Tensor, pooled: Tensor) -> EncoderFeatures:
         if self._layout.order == "channels first":
@@ -190,6 +255,17 @@ class _Runner(nn.Module):
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         return _run(self.backbone, images)
+
+
+class _First(nn.Module):
+    """`frozen_stages.run_first` as a module."""
+
+    def __init__(self, backbone: nn.Module, stages: frozen_stages.Stages, num_stages: int) -> None:
+        super().__init__()
+        self.backbone, self.stages, self.num_stages = backbone, stages, num_stages
+
+    def forward(self, images: Tensor) -> FirstStages:
+        return frozen_stages.run_first(self.backbone, self.stages, self.num_stages, images)
 
 
 def _find_layout(backbone: nn.Module, name: str, in_channels: int, input_size: int) -> _Layout:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
@@ -81,12 +83,72 @@ def check_number(stages: Stages, num_stages: int, encoder_name: str) -> None:
         )
 
 
-def run_first(backbone: nn.Module, stages: Stages, num_stages: int, images: Tensor) -> Tensor:
+class FirstStages(NamedTuple):
+    """What the first stages make of a batch.
+
+    maps:       of the last of them, B x C x H x W, or tokens B x T x C.
+    statistics: `statistics_of` the maps of each of the last `STAGES_WITH_STATISTICS` of them, in order.
+    """
+
+    maps: Tensor
+    statistics: tuple[Tensor, ...]
+
+    @classmethod
+    def of(cls, maps: Sequence[Tensor]) -> FirstStages:
+        """From the maps of those stages."""
+        return cls(maps[-1], tuple(statistics_of(of_stage) for of_stage in maps))
+
+
+STAGES_WITH_STATISTICS = 3
+
+
+def run_first(backbone: nn.Module, stages: Stages, num_stages: int, images: Tensor) -> FirstStages:
     """Normalised images through the stem and the first stages."""
     maps = images
+    described = []
     for name in stages.first(num_stages):
         maps = attrgetter(name)(backbone)(maps)
-    return maps
+        if name in _described(stages, num_stages):
+            described.append(maps)
+    return FirstStages.of(described)
+
+
+def collect_maps(backbone: nn.Module, stages: Stages, num_stages: int) -> None:
+    """From now on these stages give their maps to `collected_maps`, whenever the backbone runs inside it."""
+    for name in _described(stages, num_stages):
+        backbone.get_submodule(name).register_forward_hook(_give_maps)
+
+
+@contextmanager
+def collected_maps() -> Iterator[list[Tensor]]:
+    """The maps that stages give inside it, in this thread, in their order."""
+    maps: list[Tensor] = []
+    _collecting.maps = maps
+    try:
+        yield maps
+    finally:
+        _collecting.maps = None
+
+
+def _give_maps(stage: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    maps: list[Tensor] | None = getattr(_collecting, "maps", None)
+    if maps is not None:
+        maps.append(output)
+
+
+_collecting = threading.local()
+
+
+def _described(stages: Stages, num_stages: int) -> tuple[str, ...]:
+    return stages.stages[max(0, num_stages - STAGES_WITH_STATISTICS) : num_stages]
+
+
+def statistics_of(maps: Tensor) -> Tensor:
+    """Mean and standard deviation of each channel over the positions: B x 2C."""
+    positions = maps.flatten(2) if maps.ndim == 4 else maps.transpose(1, 2)
+    means = positions.mean(dim=2)
+    variances = (positions - means.unsqueeze(2)).square().mean(dim=2)
+    return torch.cat([means, variances.sqrt()], dim=1)
 
 
 def rest_of(backbone: nn.Module, stages: Stages, num_stages: int) -> nn.Module:
@@ -150,7 +212,7 @@ def check_split(
     images = images.to(next(backbone.parameters()).device)
     with torch.no_grad():
         whole = backbone.forward_features(images)  # type: ignore[operator]
-        maps = run_first(backbone, stages, num_stages, images)
+        maps = run_first(backbone, stages, num_stages, images).maps
         split = rest_of(backbone, stages, num_stages).forward_features(maps)  # type: ignore[operator]
     if whole.shape != split.shape or not torch.allclose(whole, split, rtol=1e-4, atol=1e-5):
         raise _not_split(encoder_name)

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from kmcl.data import Dataset
 from kmcl.data.companions import find_companions
 from kmcl.data.loading import BatchLoader
@@ -16,8 +19,11 @@ from kmcl.evaluation.probability_bands import fit_bands
 from kmcl.evaluation.summary import summarise_run
 from kmcl.methods.kernel_mixture import KernelMixtureMethodHead
 from kmcl.methods.model_folder import ModelDescription, load_model, save_description, save_model
-from kmcl.models.classifier import Classifier, MapsClassifier
-from kmcl.training.remembering import make_memory
+from kmcl.models.classifier import Classifier, HeadOutput, RowsClassifier
+from kmcl.models.encoder import Encoder, build_encoder
+from kmcl.models.recollection import Recollection
+from kmcl.models.weights import default_weights
+from kmcl.training.remembering import draw_rows, make_memory, weigh_recollection
 from kmcl.training.run_folder import RunFolder, write_json
 from kmcl.training.settings import TrainingSettings
 from kmcl.training.task import Best
@@ -27,7 +33,7 @@ from kmcl.training.task import Best
 class Finishing:
     """What is done with the best weights of a run once they are found.
 
-    eval_loader: batches of the split of that name; of maps in place of images where `from_maps`.
+    eval_loader: batches of the split of that name; where `from_rows`, of rows of the frozen stages.
     on_loaded:   told of a split and its loader when all of it has been read.
     """
 
@@ -37,7 +43,7 @@ class Finishing:
     device: str
     eval_loader: Callable[[str], BatchLoader]
     on_loaded: Callable[[str, BatchLoader], None]
-    from_maps: bool
+    from_rows: bool
 
     def finish(self, best: Best | None) -> dict[str, Any]:
         """Predict, measure, complete the model's description; returns the metrics, which are written last."""
@@ -83,26 +89,69 @@ class Finishing:
         return metrics
 
     def _remember(self, classifier: Classifier, description: ModelDescription) -> ModelDescription:
-        """Give a KMCL head its memory, where val finds one of use, and save the model with it."""
-        head, memory_size = classifier.head, self.settings.memory_size
-        can_remember = isinstance(head, KernelMixtureMethodHead) and "val" in self.dataset.splits
-        if not can_remember or not memory_size or head.memory is not None:
-            return description  # a memory that is there already was saved before an interruption
-        train, val = (self._predict(classifier, name) for name in ("train", "val"))
-        memory = make_memory(train, val, memory_size, self.settings.seed)
-        if memory is None:
+        """Give a KMCL head what it remembers, as far as val finds it of use, and save the model with it."""
+        head, settings = classifier.head, self.settings
+        if not isinstance(head, KernelMixtureMethodHead) or "val" not in self.dataset.splits:
             return description
-        head.memory = memory.to(self.device)
-        description = replace(
-            description, options=replace(description.options, memory_size=memory.num_images)
-        )
+        if head.memory is not None or head.recollection is not None:
+            return description  # saved before an interruption
+        if settings.recollection_size and settings.frozen_stages:
+            before = self._encoder_before_training(description)
+            for encoder in (before, classifier.encoder):
+                encoder.hand_on(settings.frozen_stages)
+            head.recollection = Recollection(before, len(description.labels)).to(self.device)
+        if not settings.memory_size and head.recollection is None:
+            return description
+        train, train_statistics = self._see(classifier, "train")
+        val, val_statistics = self._see(classifier, "val")
+        options = description.options
+        if head.recollection is not None:
+            rows = draw_rows(len(train), settings.recollection_size, settings.seed)
+            head.recollection.remember(train_statistics[rows], torch.from_numpy(train.targets[rows]))
+            val = weigh_recollection(head.recollection, val, val_statistics)
+            options = replace(options, recollection_size=head.recollection.num_images)
+            if not head.recollection.speaks:
+                head.recollection, options = None, description.options
+        if settings.memory_size:
+            head.memory = make_memory(train, val, settings.memory_size, settings.seed)
+        if head.memory is not None:
+            options = replace(options, memory_size=head.memory.num_images)
+        head.to(self.device)
+        if options == description.options:
+            return description
+        description = replace(description, options=options)
         save_model(self.run.model, classifier, description)
         return description
 
-    def _predict(self, classifier: Classifier, name: str) -> Predictions:
+    def _encoder_before_training(self, description: ModelDescription) -> Encoder:
+        weights = self.settings.weights or default_weights(self.settings.encoder)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(
+                self.settings.seed
+            )  # without pretrained weights, the initial ones are the seed's
+            encoder = build_encoder(
+                description.encoder, weights, description.in_channels, description.image_size
+            )
+        return encoder.to(self.device)
+
+    def _see(self, classifier: Classifier, name: str) -> tuple[Predictions, Tensor]:
+        """Predictions of a split, and what the head's recollection sees of its images."""
+        seen: list[Tensor] = []
+
+        def keep(output: HeadOutput) -> None:
+            if output.statistics is not None:
+                seen.append(output.statistics)
+
+        predictions = self._predict(classifier, name, on_output=keep)
+        return predictions, torch.cat(seen) if seen else torch.empty(0)
+
+    def _predict(
+        self, classifier: Classifier, name: str, on_output: Callable[[HeadOutput], object] | None = None
+    ) -> Predictions:
         loader = self.eval_loader(name)
-        scorer = MapsClassifier(classifier) if self.from_maps else classifier
-        predictions = predict_split(scorer, self.dataset.labels, self.dataset.splits[name], loader)
+        scorer = RowsClassifier(classifier) if self.from_rows else classifier
+        split = self.dataset.splits[name]
+        predictions = predict_split(scorer, self.dataset.labels, split, loader, on_output=on_output)
         self.on_loaded(name, loader)
         return predictions
 

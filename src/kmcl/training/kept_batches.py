@@ -33,9 +33,9 @@ def views_of_epoch(num_images: int, num_views: int, seed: int, epoch: int) -> np
 
 
 class KeptBatchMaker(TorchDataset[Delivery]):
-    """Maps the plan of a batch to the batch: `images` are maps of the encoder's frozen stages, float16.
+    """Maps the plan of a batch to the batch: `images` are rows of the encoder's frozen stages, float16.
 
-    views: one array of maps per view, N x H x W x C or N x T x C.
+    views: one array per view, N x R.
     unreadable: index -> why the image has no maps. In training the next readable image stands in for it, as
         in batches of images; in evaluation (`drop_unreadable`) it is left out.
     """
@@ -63,11 +63,8 @@ class KeptBatchMaker(TorchDataset[Delivery]):
             indices = indices[self._stand_in[indices] == indices]
         else:
             indices = self._stand_in[indices]
-        rows = self._read(indices, plan.epoch)
-        maps = torch.from_numpy(rows)
-        if maps.ndim == 4:
-            maps = maps.permute(0, 3, 1, 2)  # channels last in memory, as images are
-        batch = Batch(maps, torch.from_numpy(self._targets[indices]), torch.from_numpy(indices))
+        rows = torch.from_numpy(self._read(indices, plan.epoch))
+        batch = Batch(rows, torch.from_numpy(self._targets[indices]), torch.from_numpy(indices))
         return Delivery(batch, bad_images)
 
     def _read(self, indices: npt.NDArray[np.int64], epoch: int) -> Maps:

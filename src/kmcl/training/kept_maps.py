@@ -36,7 +36,7 @@ from kmcl.training.kept_file import CHUNK_ROWS, Chunk, KeptFile
 from kmcl.training.kept_progress import KeepingProgress
 from kmcl.training.view_images import ChunkPlan, ViewImages
 
-FORMAT = "kmcl-maps-1"
+FORMAT = "kmcl-maps-2"
 TOLD_FROM = 2 * 10**9
 """Bytes above which the space that will be used is told before it is."""
 
@@ -173,9 +173,7 @@ class KeptMaps:
 
     @torch.inference_mode()
     def _maps(self, images: torch.Tensor) -> np.ndarray[Any, np.dtype[np.float16]]:
-        maps = self._classifier.to(self._device).frozen_maps(images.to(self._device))
-        if maps.ndim == 4:
-            maps = maps.permute(0, 2, 3, 1)
+        maps = self._classifier.to(self._device).frozen_rows(images.to(self._device))
         halves: np.ndarray[Any, np.dtype[np.float16]] = maps.half().cpu().contiguous().numpy()
         if not np.isfinite(halves).all():
             encoder = self._classifier.encoder

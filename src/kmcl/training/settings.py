@@ -76,6 +76,13 @@ class TrainingSettings(BaseModel):
     memory_size: int = Field(
         8192, ge=0, description="most training images whose kernels kmcl remembers; 0 for no memory"
     )
+    recollection_size: int = Field(
+        8192,
+        ge=0,
+        le=32768,
+        description="most training images that kmcl recollects as the encoder was before training; needs "
+        "frozen stages; 0 for none",
+    )
 
     # Rival methods
     focal_focus: float = Field(2.0, ge=0, description="gamma of focal")
@@ -165,6 +172,7 @@ _AS_PRINTED: dict[str, Any] = {
     "normalise_dimension": False,
     "query_width": 0,
     "memory_size": 0,
+    "recollection_size": 0,
     "epochs": 40,
     "learning_rate": 2e-4,
     "weight_decay": 1e-4,

@@ -120,7 +120,7 @@ class _Training:
             self._device(),
             self._eval_loader,
             self._report_bad_images,
-            from_maps=self.kept is not None,
+            from_rows=self.kept is not None,
         )
         return finishing.finish(task.best)
 
@@ -165,7 +165,7 @@ class _Training:
             self.dataset.splits["train"],
             val_split,
             on_better=lambda classifier, best: self._save(classifier),
-            score=Classifier.__call__ if self.kept is None else Classifier.score_maps,
+            score=Classifier.__call__ if self.kept is None else Classifier.score_rows,
         )
         train_loader = self._train_loader(trainer)
         if len(train_loader) == 0:
@@ -260,8 +260,8 @@ def _describe(
         encoder=settings.encoder,
         image_size=settings.image_size,
         in_channels=1 if settings.grey else 3,
-        # The memory is made when training ends, of what there is to remember.
-        options=replace(method_options(settings, word_vectors), memory_size=0),
+        # What is remembered is known when training ends.
+        options=replace(method_options(settings, word_vectors), memory_size=0, recollection_size=0),
     )
 
 
