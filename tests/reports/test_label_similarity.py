@@ -102,11 +102,15 @@ def test_labels_that_nobody_carries_are_alike_to_nothing_but_themselves():
     np.testing.assert_array_equal(found, np.eye(3))
 
 
-def test_a_memory_that_does_not_vote_is_none():
+def test_a_memory_is_found_also_where_it_has_no_vote():
     memory = make_memory()
     assert find_memory(HeadOnly(memory)) is memory
+    features = np.ones((2, memory.directions.shape[1]), dtype=np.float32)
+    memory.set_scale(0.1, 1)
+    voting = memory_similarity(memory, features)
     memory.set_scale(0.1, 0)
-    assert find_memory(HeadOnly(memory)) is None
+    assert find_memory(HeadOnly(memory)) is memory
+    np.testing.assert_array_equal(memory_similarity(memory, features), voting)
     assert find_memory(HeadOnly(torch.nn.Linear(3, 2))) is None
 
 
@@ -139,13 +143,12 @@ def test_kernels_come_from_stored_features_and_must_fit_the_model():
     assert find_mixture(HeadOnly(torch.nn.Linear(3, 2)), predictions_with(features, None)) is None
 
 
-@pytest.mark.parametrize("votes", [True, False])
-def test_the_report_shows_what_the_memory_found_where_it_votes(votes):
+@pytest.mark.parametrize("remembers", [True, False])
+def test_the_report_shows_what_the_memory_found_where_there_is_one(remembers):
     torch.manual_seed(0)
-    memory = make_memory()
-    memory.set_scale(0.1, 0.5 if votes else 0)
     classifier = HeadOnly(KernelMixtureHead(3, 4))
-    classifier.head.append(memory)
+    if remembers:
+        classifier.head.append(make_memory())
     rng = np.random.default_rng(0)
     scores, targets = rng.random((30, 4), dtype=np.float32), rng.integers(0, 2, (30, 4)).astype(np.int8)
     features = rng.normal(size=(30, 3)).astype(np.float32)
@@ -157,9 +160,9 @@ def test_the_report_shows_what_the_memory_found_where_it_votes(votes):
     section = Section("Labels")
     _add_learned(section, one, correlations(targets), np.arange(4), "", 0)
     matrix, agreement = section.blocks
-    assert ("remembered images" in matrix.caption) == votes
-    assert ("Jaccard index instead of the correlation" in agreement.caption) == (not votes)
-    assert ("correlation instead of the Jaccard index" in agreement.caption) == votes
+    assert ("remembered images" in matrix.caption) == remembers
+    assert ("Jaccard index instead of the correlation" in agreement.caption) == (not remembers)
+    assert ("correlation instead of the Jaccard index" in agreement.caption) == remembers
 
 
 def planted_targets() -> np.ndarray:

@@ -112,7 +112,7 @@ def test_the_recollection_has_the_later_stages_as_they_were_and_speaks_in_the_pr
     )
     train(settings, tmp_path / "run")
     assert load_model(tmp_path / "run" / "model")[0].head.recollection is None
-    assert description.options.memory_size == 0  # so that the recollection is all that differs
+    assert float(classifier.head.memory.weight) == 0  # so that the recollection is all that differs
     before, after = (
         Predictions.load(run / "predictions" / "test.npz") for run in (tmp_path / "run", finished / "run")
     )

@@ -39,11 +39,6 @@ class KernelMemory(nn.Module):
         self.register_buffer("weight", torch.tensor(0.0))
 
     @property
-    def votes(self) -> bool:
-        """Whether it gives any evidence."""
-        return float(self.weight) > 0  # type: ignore[arg-type]
-
-    @property
     def num_images(self) -> int:
         return len(self.directions)  # type: ignore[arg-type]
 

@@ -43,9 +43,8 @@ def find_mixture(classifier: Classifier, predictions: Predictions) -> KernelMixt
 
 
 def find_memory(classifier: Classifier) -> KernelMemory | None:
-    """The model's memory, if it has one that votes."""
-    found = (part for part in classifier.head.modules() if isinstance(part, KernelMemory))
-    return next((memory for memory in found if memory.votes), None)
+    """The model's memory, if it has one."""
+    return next((part for part in classifier.head.modules() if isinstance(part, KernelMemory)), None)
 
 
 def memory_similarity(memory: KernelMemory, features: npt.NDArray[np.float32]) -> Values:

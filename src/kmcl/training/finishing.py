@@ -89,7 +89,7 @@ class Finishing:
         return metrics
 
     def _remember(self, classifier: Classifier, description: ModelDescription) -> ModelDescription:
-        """Give a KMCL head what it remembers, as far as val finds it of use, and save the model with it."""
+        """Give a KMCL head what it remembers, weighed on val, and save the model with it."""
         head, settings = classifier.head, self.settings
         if not isinstance(head, KernelMixtureMethodHead) or "val" not in self.dataset.splits:
             return description
@@ -104,21 +104,19 @@ class Finishing:
             return description
         train, train_statistics = self._see(classifier, "train")
         val, val_statistics = self._see(classifier, "val")
-        options = description.options
         if head.recollection is not None:
             rows = draw_rows(len(train), settings.recollection_size, settings.seed)
             head.recollection.remember(train_statistics[rows], torch.from_numpy(train.targets[rows]))
             val = weigh_recollection(head.recollection, val, val_statistics)
-            options = replace(options, recollection_size=head.recollection.num_images)
             if not head.recollection.speaks:
-                head.recollection, options = None, description.options
+                head.recollection = None
         if settings.memory_size:
-            head.memory = make_memory(train, val, settings.memory_size, settings.seed)
-        if head.memory is not None:
-            options = replace(options, memory_size=head.memory.num_images)
-        head.to(self.device)
-        if options == description.options:
-            return description
+            head.memory = make_memory(train, val, settings.memory_size, settings.seed).to(self.device)
+        options = replace(
+            description.options,
+            recollection_size=0 if head.recollection is None else head.recollection.num_images,
+            memory_size=0 if head.memory is None else head.memory.num_images,
+        )
         description = replace(description, options=options)
         save_model(self.run.model, classifier, description)
         return description

@@ -15,6 +15,8 @@ from kmcl.models.recollection import Recollection
 
 VARIANCES = (0.0125, 0.0175, 0.025, 0.0375)
 WEIGHTS = (0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0)
+SILENT_VARIANCE = 0.025
+"""Of a memory that has no vote."""
 RECOLLECTION_WEIGHTS = (0.25, 0.5, 1.0)
 
 
@@ -41,15 +43,16 @@ def draw_rows(num_images: int, size: int, seed: int) -> np.ndarray[tuple[int], n
     return rows
 
 
-def make_memory(train: Predictions, val: Predictions, memory_size: int, seed: int) -> KernelMemory | None:
+def make_memory(train: Predictions, val: Predictions, memory_size: int, seed: int) -> KernelMemory:
     """A memory of at most `memory_size` training images, drawn at random where there are more.
 
-    Variance and weight are those of `VARIANCES` and `WEIGHTS` with the best val mAP; None where no memory at
-    all is at least as good. Both predictions carry features; val's scores are those without a memory.
-    It is a choice among 29 on val, which therefore flatters val a little; test is not looked at.
+    Variance and weight are those of `VARIANCES` and `WEIGHTS` with the best val mAP; where no vote at all is
+    at least as good, the weight is 0 and the memory there to tell which labels go together. Both predictions
+    carry features; val's scores are those without a memory. It is a choice among 29 on val, which therefore
+    flatters val a little; test is not looked at.
     """
-    if train.features is None or val.features is None or len(train) == 0:
-        return None
+    if train.features is None or val.features is None:
+        raise ValueError("a memory is made of features, and there are none")
     rows = draw_rows(len(train), memory_size, seed)
     features = torch.from_numpy(train.features[rows])
     memory = KernelMemory(len(rows), features.shape[1], len(train.labels))
@@ -57,7 +60,7 @@ def make_memory(train: Predictions, val: Predictions, memory_size: int, seed: in
 
     logits = _logits_of(val)
     val_features = torch.from_numpy(val.features)
-    best_map, best = mean_average_precision(val), None
+    best_map, best = mean_average_precision(val), (SILENT_VARIANCE, 0.0)
     for variance in VARIANCES:
         memory.set_scale(variance, 1.0)
         evidence = memory(val_features)
@@ -65,8 +68,6 @@ def make_memory(train: Predictions, val: Predictions, memory_size: int, seed: in
             found = mean_average_precision(_with_logits(val, logits + weight * evidence))
             if found > best_map:
                 best_map, best = found, (variance, weight)
-    if best is None:
-        return None
     memory.set_scale(*best)
     return memory
 
