@@ -89,6 +89,8 @@ def test_statistics_are_of_the_last_three_stages(name, image_size, num_stages, c
 
 
 def test_an_encoder_without_first_stages_says_so():
+    with pytest.raises(InputError, match="at least one first stage to hand on; got 0"):
+        build_encoder("test_resnet", image_size=32).hand_on(0)
     with pytest.raises(ValueError, match="neither freeze nor hand_on"):
         build_encoder("test_resnet", image_size=32).rest()
 

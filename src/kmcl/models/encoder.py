@@ -109,6 +109,8 @@ class Encoder(nn.Module):
 
     def hand_on(self, num_stages: int) -> None:
         """From now on `EncoderFeatures.first` tells what the first stages made of the images."""
+        if num_stages < 1:
+            raise InputError(f"there must be at least one first stage to hand on; got {num_stages}")
         self._split = self._split_after(num_stages)
         if not self._hands_on:
             frozen_stages.collect_maps(self.backbone, self._split.stages, num_stages)
