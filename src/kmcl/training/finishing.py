@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
+from rich.console import Console
 from torch import Tensor
 
 from kmcl.data import Dataset
@@ -23,6 +24,7 @@ from kmcl.models.classifier import Classifier, HeadOutput, RowsClassifier
 from kmcl.models.encoder import Encoder, build_encoder
 from kmcl.models.recollection import Recollection
 from kmcl.models.weights import default_weights
+from kmcl.training.image_progress import ImageProgress
 from kmcl.training.remembering import draw_rows, make_memory, weigh_recollection
 from kmcl.training.run_folder import RunFolder, write_json
 from kmcl.training.settings import TrainingSettings
@@ -44,6 +46,7 @@ class Finishing:
     eval_loader: Callable[[str], BatchLoader]
     on_loaded: Callable[[str, BatchLoader], None]
     from_rows: bool
+    console: Console
 
     def finish(self, best: Best | None) -> dict[str, Any]:
         """Predict, measure, complete the model's description; returns the metrics, which are written last."""
@@ -140,16 +143,17 @@ class Finishing:
             if output.statistics is not None:
                 seen.append(output.statistics)
 
-        predictions = self._predict(classifier, name, on_output=keep)
+        num_images = len(self.dataset.splits[name])
+        with ImageProgress(self.console, f"{name} for the memory", num_images) as progress:
+            progress.start(num_images)
+            predictions = self._predict(classifier, name, on_output=keep, on_progress=progress.advance)
         return predictions, torch.cat(seen) if seen else torch.empty(0)
 
-    def _predict(
-        self, classifier: Classifier, name: str, on_output: Callable[[HeadOutput], object] | None = None
-    ) -> Predictions:
+    def _predict(self, classifier: Classifier, name: str, **heard: Any) -> Predictions:
         loader = self.eval_loader(name)
         scorer = RowsClassifier(classifier) if self.from_rows else classifier
         split = self.dataset.splits[name]
-        predictions = predict_split(scorer, self.dataset.labels, split, loader, on_output=on_output)
+        predictions = predict_split(scorer, self.dataset.labels, split, loader, **heard)
         self.on_loaded(name, loader)
         return predictions
 

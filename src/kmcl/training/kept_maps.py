@@ -31,9 +31,9 @@ from kmcl.data.source_cache import cache_folder
 from kmcl.errors import InputError
 from kmcl.models.classifier import Classifier
 from kmcl.models.frozen_stages import digest_of
+from kmcl.training.image_progress import ImageProgress
 from kmcl.training.kept_batches import KeptBatchMaker
 from kmcl.training.kept_file import CHUNK_ROWS, Chunk, KeptFile
-from kmcl.training.kept_progress import KeepingProgress
 from kmcl.training.view_images import ChunkPlan, ViewImages
 
 FORMAT = "kmcl-maps-2"
@@ -100,7 +100,7 @@ class KeptMaps:
         unreadable: dict[int, str] = {}
         for view, file in enumerate(files):
             what = f"maps of {name}" + (f", view {view + 1} of {num_views}" if num_views > 1 else "")
-            with KeepingProgress(self._console, what, len(split)) as progress:
+            with ImageProgress(self._console, what, len(split)) as progress:
                 try:
                     unreadable |= file.complete(
                         partial(self._compute, images, view, progress),
@@ -185,7 +185,7 @@ class KeptMaps:
         return halves
 
     def _compute(
-        self, images: ViewImages, view: int, progress: KeepingProgress, starts: Sequence[int]
+        self, images: ViewImages, view: int, progress: ImageProgress, starts: Sequence[int]
     ) -> Iterator[Chunk]:
         plan = ChunkPlan(view, starts, len(images.split))
         maker = images.maker(progress)

@@ -121,6 +121,7 @@ class _Training:
             self._eval_loader,
             self._report_bad_images,
             from_rows=self.kept is not None,
+            console=self.console,
         )
         return finishing.finish(task.best)
 

@@ -20,8 +20,8 @@ from kmcl.data.decoding import DecodedImages, ImageSource
 from kmcl.data.loading import LoaderSettings
 from kmcl.data.sampling import BatchPlan
 from kmcl.errors import InputError
+from kmcl.training.image_progress import ImageProgress
 from kmcl.training.kept_file import CHUNK_ROWS
-from kmcl.training.kept_progress import KeepingProgress
 
 VIEW_SEED = 0
 """Of the views' augmentation. Not the run's seed: runs that differ in it share their files."""
@@ -60,7 +60,7 @@ class ViewImages:
             raise InputError(delivery.failure or "the images cannot be read")
         return hashlib.sha256(delivery.batch.images.contiguous().numpy().tobytes()).hexdigest()[:32]
 
-    def maker(self, progress: KeepingProgress) -> BatchMaker:
+    def maker(self, progress: ImageProgress) -> BatchMaker:
         """What makes the pixels of a view; images are decoded once for all views where a cache holds them."""
         if self._source is None:
             self._source = open_cached(

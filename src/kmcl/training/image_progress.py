@@ -1,4 +1,4 @@
-"""What a person sees while maps are computed: a bar with the time left, or a line now and then."""
+"""What a person sees while images are gone through: a bar with the time left, or a line now and then."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 SECONDS_BETWEEN_LINES = 30.0
 
 
-class KeepingProgress:
-    """Silent until there is something to compute, or to wait for."""
+class ImageProgress:
+    """Silent until it is started, or there is something to wait for."""
 
     def __init__(self, console: Console, what: str, num_images: int) -> None:
         self._console = console
@@ -22,7 +22,7 @@ class KeepingProgress:
         self._bar: Progress | None = None
         self._started = self._told = 0.0
 
-    def __enter__(self) -> KeepingProgress:
+    def __enter__(self) -> ImageProgress:
         return self
 
     def __exit__(
@@ -48,7 +48,7 @@ class KeepingProgress:
             self._print(f"{self._what}: {num_done} of {num_images} images decoded")
 
     def start(self, num_images: int) -> None:
-        """`num_images` are to be computed, the last chunk taken as full."""
+        """`num_images` are to be gone through, at most all."""
         self._total = min(num_images, self._num_images)
         self._started = self._told = time.perf_counter()
         self._bar = Progress(
