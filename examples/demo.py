@@ -44,8 +44,6 @@ def main() -> None:
                 "augmentation": "light",
                 "learning_rate": 5e-3,
                 "epochs": epochs,
-                # Label queries add nothing where the encoder starts from nothing, and take time.
-                "query_width": 0,
             },
         )
         metrics[method] = train(settings, folder / method, console)

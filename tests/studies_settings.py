@@ -5,6 +5,7 @@ from __future__ import annotations
 TINY = {
     "encoder": "test_convnext",
     "weights": "none",
+    "query_width": 128,
     "image_size": 32,
     "augmentation": "light",
     "learning_rate": 2e-3,

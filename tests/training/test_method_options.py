@@ -42,6 +42,22 @@ def test_an_option_has_the_value_of_its_setting(name: str):
     )
 
 
+@pytest.mark.parametrize(
+    ("flags", "width"),
+    [
+        ({}, 128),  # the default encoder is pretrained
+        ({"encoder": "small_convnet"}, 0),
+        ({"weights": "none"}, 0),
+        ({"weights": "none", "query_width": 64}, 64),
+        ({"query_width": 0}, 0),
+        ({"preset": "paper"}, 0),
+    ],
+)
+def test_queries_are_for_encoders_that_are_pretrained_unless_told(flags, width: int):
+    preset = flags.pop("preset", "default")
+    assert method_options(resolve_settings("digits", preset=preset, flags=flags)).query_width == width
+
+
 def test_every_option_has_a_setting():
     names = {field.name for field in fields(MethodOptions)} - {"objective"}
     assert names <= set(TrainingSettings.model_fields)

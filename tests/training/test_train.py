@@ -27,6 +27,7 @@ from kmcl.training.train import resume, train
 TINY = {
     "encoder": "test_convnext",
     "weights": "none",
+    "query_width": 128,
     "image_size": 32,
     "augmentation": "light",
     "learning_rate": 2e-3,

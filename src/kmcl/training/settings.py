@@ -70,8 +70,12 @@ class TrainingSettings(BaseModel):
     )
     head_init: Literal["paper", "small"] = Field("small", description="initial values of the kernel mixture")
     normalise_dimension: bool = Field(True, description="kernels with means over dimensions instead of sums")
-    query_width: int = Field(
-        128, ge=0, multiple_of=8, description="of kmcl's label queries over the feature map; 0 for none"
+    query_width: int | None = Field(
+        None,
+        ge=0,
+        multiple_of=8,
+        description="of kmcl's label queries over the feature map, 0 for none; if not given 128, or 0 for an "
+        "encoder without pretrained weights",
     )
     memory_size: int = Field(
         8192, ge=0, description="most training images whose kernels kmcl remembers; 0 for no memory"
