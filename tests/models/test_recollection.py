@@ -104,6 +104,23 @@ def test_degenerate_images_and_labels_stay_finite():
     assert torch.isfinite(recollection(statistics)).all()
 
 
+def test_under_autocast_it_computes_in_float32():
+    encoder = small_encoder()
+    recollection = Recollection(encoder, num_labels=2)
+    images = torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(4))
+    with torch.no_grad():
+        exact = recollection.statistics(encoder(images).first)
+        recollection.remember(exact, torch.eye(8, 2, dtype=torch.int8))
+        recollection.set_weight(1.0)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            seen = recollection.statistics(encoder(images).first)
+            evidence = recollection(seen)
+    assert seen.dtype == evidence.dtype == torch.float32
+    # The first stages compute in bfloat16, good to some 1 %.
+    torch.testing.assert_close(evidence, recollection(exact), rtol=0, atol=0.1)
+    assert recollection(exact).abs().max() > 0.3
+
+
 def test_a_weight_below_zero_is_refused():
     with pytest.raises(ValueError, match="weight must be at least 0"):
         filled()[0].set_weight(-0.1)

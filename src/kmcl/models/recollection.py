@@ -76,7 +76,8 @@ class Recollection(nn.Module):
     @without_autocast
     def statistics(self, first: FirstStages) -> Float[Tensor, "B S"]:
         """What is seen of images of which the encoder's first stages made this."""
-        last: Tensor = self.later_stages.forward_features(at_least_float32(first.maps))  # type: ignore[operator]
+        maps = first.maps.to(self.projection.dtype)
+        last: Tensor = self.later_stages.forward_features(maps)  # type: ignore[operator]
         return torch.cat([*first.statistics, statistics_of(last)], dim=1)
 
     @torch.no_grad()

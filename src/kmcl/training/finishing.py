@@ -109,8 +109,9 @@ class Finishing:
         val, val_statistics = self._see(classifier, "val")
         if head.recollection is not None:
             rows = draw_rows(len(train), settings.recollection_size, settings.seed)
-            head.recollection.remember(train_statistics[rows], torch.from_numpy(train.targets[rows]))
-            val = weigh_recollection(head.recollection, val, val_statistics)
+            remembered = train_statistics[rows].to(self.device)
+            head.recollection.remember(remembered, torch.from_numpy(train.targets[rows]))
+            val = weigh_recollection(head.recollection, val, val_statistics.to(self.device))
             if not head.recollection.speaks:
                 head.recollection = None
         if settings.memory_size:
@@ -127,9 +128,7 @@ class Finishing:
     def _encoder_before_training(self, description: ModelDescription) -> Encoder:
         weights = self.settings.weights or default_weights(self.settings.encoder)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(
-                self.settings.seed
-            )  # without pretrained weights, the initial ones are the seed's
+            torch.manual_seed(self.settings.seed)  # as at the start, for weights that are not pretrained
             encoder = build_encoder(
                 description.encoder, weights, description.in_channels, description.image_size
             )
@@ -141,7 +140,7 @@ class Finishing:
 
         def keep(output: HeadOutput) -> None:
             if output.statistics is not None:
-                seen.append(output.statistics)
+                seen.append(output.statistics.cpu())
 
         num_images = len(self.dataset.splits[name])
         with ImageProgress(self.console, f"{name} for the memory", num_images) as progress:

@@ -26,7 +26,7 @@ def weigh_recollection(recollection: Recollection, val: Predictions, statistics:
     `statistics` are what it sees of val's images. Returns val with the scores that it leads to.
     """
     recollection.set_weight(1.0)
-    evidence = recollection(statistics).double()
+    evidence = recollection(statistics).double().cpu()
     logits = _logits_of(val)
     weights = (0.0, *RECOLLECTION_WEIGHTS)
     scored = [_with_logits(val, logits + weight * evidence) for weight in weights]
