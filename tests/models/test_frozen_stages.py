@@ -88,9 +88,15 @@ def test_statistics_are_of_the_last_three_stages(name, image_size, num_stages, c
         torch.testing.assert_close(part.double(), torch.cat([means, deviations], dim=1), rtol=1e-4, atol=1e-5)
 
 
-def test_an_encoder_without_first_stages_says_so():
+def test_first_stages_are_chosen_once_and_asked_for_after_that():
     with pytest.raises(InputError, match="at least one first stage to hand on; got 0"):
         build_encoder("test_resnet", image_size=32).hand_on(0)
+    encoder = build_encoder("test_resnet", image_size=32)
+    encoder.hand_on(2)
+    encoder.hand_on(2)
+    assert len(encoder.eval()(torch.rand(1, 3, 32, 32)).first.statistics) == 2
+    with pytest.raises(ValueError, match="2 stages are handed on already; got 3"):
+        encoder.hand_on(3)
     with pytest.raises(ValueError, match="neither freeze nor hand_on"):
         build_encoder("test_resnet", image_size=32).rest()
 

@@ -111,8 +111,10 @@ class Encoder(nn.Module):
         """From now on `EncoderFeatures.first` tells what the first stages made of the images."""
         if num_stages < 1:
             raise InputError(f"there must be at least one first stage to hand on; got {num_stages}")
-        self._split = self._split_after(num_stages)
+        if self._hands_on and num_stages != self._first_split.num_stages:
+            raise ValueError(f"{self._first_split.num_stages} stages are handed on already; got {num_stages}")
         if not self._hands_on:
+            self._split = self._split_after(num_stages)
             frozen_stages.collect_maps(self.backbone, self._split.stages, num_stages)
             self._hands_on = True
 
