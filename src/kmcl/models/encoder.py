@@ -118,6 +118,11 @@ class Encoder(nn.Module):
             frozen_stages.collect_maps(self.backbone, self._split.stages, num_stages)
             self._hands_on = True
 
+    @property
+    def statistic_widths(self) -> tuple[int, ...]:
+        """How many numbers `FirstStages.statistics` has of each stage."""
+        return self._first_split.statistic_widths
+
     def train(self, mode: bool = True) -> Encoder:
         super().train(mode)
         if self.num_frozen_stages:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from kmcl.data.targets import read_targets
 from kmcl.kernels.precision import at_least_float32, without_autocast
-from kmcl.models.encoder import Encoder, dry_run
+from kmcl.models.encoder import Encoder
 from kmcl.models.frozen_stages import FirstStages, statistics_of
 from kmcl.shapes import Float, Num
 
@@ -26,7 +25,7 @@ class Recollection(nn.Module):
 
     An image is seen as the mean and deviation of each channel of its maps: of the encoder's first stages,
     which training left as they were, and of its last map, for which the later stages are kept here as they
-    were. Standardised, with equal shares for all maps, projected on their main directions P and made a unit
+    were. Standardised, with equal shares for all maps, projected on their main directions and made a unit
     vector u, that is the mean of the image's kernel; a variance σ² is shared by all. The Bhattacharyya
     coefficients (Eq. 1) of such kernels,
 
@@ -51,7 +50,7 @@ class Recollection(nn.Module):
         """`encoder` as it was before training; it hands on its first stages."""
         super().__init__()
         self.later_stages = copy.deepcopy(encoder.rest()).requires_grad_(False).eval()
-        self.widths = self._find_widths(encoder)
+        self.widths = (*encoder.statistic_widths, 2 * encoder.spatial_dim)
         num_statistics = sum(self.widths)
         num_directions = min(MOST_DIRECTIONS, num_statistics, num_images)
         self.register_buffer("centre", torch.zeros(num_statistics))
@@ -121,19 +120,3 @@ class Recollection(nn.Module):
     def _scale(self, deviations: Tensor) -> Tensor:
         shares = torch.cat([torch.full((width,), width**-0.5) for width in self.widths]).to(deviations)
         return torch.where(deviations > LEAST_DEVIATION, shares / deviations, 0.0)
-
-    def _find_widths(self, encoder: Encoder) -> tuple[int, ...]:
-        first, last = dry_run(_Seen(encoder, self.later_stages), encoder.in_channels, encoder.input_size)
-        return (*(part.shape[1] for part in first), last.shape[1])
-
-
-class _Seen(nn.Module):
-    """Statistics of the first stages and of the last map, for a dry run."""
-
-    def __init__(self, encoder: Encoder, later_stages: nn.Module) -> None:
-        super().__init__()
-        self.encoder, self.later_stages = encoder, later_stages
-
-    def forward(self, images: Tensor) -> tuple[Sequence[Tensor], Tensor]:
-        first = self.encoder(images).first
-        return first.statistics, statistics_of(self.later_stages.forward_features(first.maps))  # type: ignore[operator]
