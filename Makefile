@@ -4,10 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-slow docs benchmarks
+# A process per core, each with one thread (tests/bounded_threads.py). A file's tests stay together, for its trained models.
+JOBS ?= auto
+PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadfile
+
+.PHONY: demo test test-slow docs figures benchmarks
 
 # The marker is newer than the files that decide what is installed, so a second run installs nothing.
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt src/kmcl/version.py
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
 	touch $@
@@ -20,14 +24,18 @@ test: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	$(PYTEST)
 
 test-slow: $(INSTALLED)
-	$(BIN)/pytest -m slow
+	$(PYTEST) -m slow
 
 docs: $(INSTALLED)
 	$(BIN)/python -m sphinx -q -W -n --keep-going -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
+
+# The figures of the pages, the graph of imports among them.
+figures: $(INSTALLED)
+	$(BIN)/python docs/building/draw_figures.py
 
 benchmarks: $(INSTALLED)
 	$(BIN)/python benchmarks/loss.py

@@ -1,6 +1,6 @@
-"""Eq. 7 as a textbook writes it with tensors: every similarity of a batch, B x B x L (x D), then masks.
+"""Eq. 7 in its dense textbook form: every similarity of a batch, B x B x L (x D), then masks.
 
-The form to beat in `benchmarks/loss.py`, and a second reference for the tests, forward and backward.
+The baseline of `benchmarks/loss.py`, and a second reference for the tests, forward and backward.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _similarities(mixture: KernelMixture) -> Tensor:
     means, variances = mixture.means, mixture.variances.expand_as(mixture.means)
     gap = (means[:, None] - means[None, :]).square() / (variances[:, None] + variances[None, :])
     log_similarity = -0.25 * gap
-    if mixture.family.has_scale_factor:
+    if mixture.kernel in ("isotropic", "anisotropic"):
         deviations = variances.sqrt()
         ratio = (variances[:, None] + variances[None, :]) / (2 * deviations[:, None] * deviations[None, :])
         log_similarity = log_similarity - 0.5 * ratio.log()

@@ -4,12 +4,12 @@
     python benchmarks/loading.py FOLDER                  the images below a folder
     python benchmarks/loading.py table:PATH/labels.csv   the training split of a dataset
 
-Stages are timed in one thread. Whole loaders run with the same workers and take turns; cached and without an
-augmentation ours needs no workers and has none. Batches of torchvision are normalised floats; ours are uint8,
-since the classifier normalises on its device, and the rows "normalised" add that step. All only resize (no
-augmentation), unless the row names one. The first pass of each is not counted (workers start, files enter the
-page cache); of the others the median counts. Processor time counts all processes: it is what loading takes
-away from an encoder on the same cores, and the figure to trust on a machine that is busy otherwise.
+Stages are timed in one thread. Whole loaders run with the same workers and alternate; cached and without
+augmentation, ours needs no workers and has none. Batches of torchvision are normalised floats; ours are
+uint8, since the classifier normalises on its device, and the rows "normalised" add that step. All only resize
+(no augmentation), unless the row names one. The first pass of each is not counted (workers start, files enter
+the page cache); the figure is the median of the others. Processor time covers all processes: it is what
+loading takes away from an encoder on the same cores, and the more reliable figure on a busy machine.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kmcl.data.files import ImageFiles
 from kmcl.data.loading import LoaderSettings, make_train_loader
 from kmcl.data.randomness import image_uniforms
 from kmcl.data.selection import select
-from kmcl.models.torchvision_operators import declare_missing_operators
+from kmcl.encoders.torchvision_operators import declare_missing_operators
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 BATCH_SIZE = 64
@@ -46,13 +46,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("data", nargs="?", help="a dataset word or a folder of images")
+    parser.add_argument("data", nargs="?", help="a dataset spec or a folder of images")
     parser.add_argument("--sizes", type=int, nargs="+", default=[96, 224], help="sides of the square images")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--limit", type=int, default=1536, help="images used, at most")
     parser.add_argument("--passes", type=int, default=3, help="counted passes of each loader")
     arguments = parser.parse_args()
-    # Normalising a batch is too little work to share: with threads, waiting for them is what is measured.
+    # Normalising a batch is too little work for several threads: waiting for them would dominate.
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         split = open_split(arguments.data, Path(folder), arguments.limit)
@@ -127,7 +127,7 @@ def best(run: Callable[[], object]) -> float:
 
 
 def time_loaders(split: Split, size: int, workers: int, passes: int) -> dict[str, tuple[float, float]]:
-    """Images per second and processor seconds per image; the loaders take turns, so other load hits all."""
+    """Images per second and processor seconds per image; the loaders alternate, so other load affects all."""
     plain = LoaderSettings(BATCH_SIZE, size, workers, "none")
     with tempfile.TemporaryDirectory() as folder:
         variants = {
@@ -179,7 +179,7 @@ class OurBatches:
 
 
 class TorchvisionBatches:
-    """What a tutorial writes: a dataset opening files with Pillow, torchvision transforms, a DataLoader."""
+    """The usual pipeline: a dataset opening files with Pillow, torchvision transforms, a DataLoader."""
 
     def __init__(self, split: Split, size: int, workers: int) -> None:
         declare_missing_operators()
@@ -223,7 +223,7 @@ class FolderDataset(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
 
 
 class Normaliser:
-    """Subtract the mean and divide by the deviation, into one buffer that is kept.
+    """Subtract the mean and divide by the deviation, into one reused buffer.
 
     Along a row of a channels_last image the three constants repeat; laid out that way they vectorise, where
     a plain broadcast over three channels runs loops of length three (20 times as long at 96 px). A buffer of

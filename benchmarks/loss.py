@@ -3,9 +3,10 @@
     python benchmarks/loss.py            the whole table (about five minutes on two cores)
     python benchmarks/loss.py --quick    the rows the documentation quotes
 
-Each row runs forward and backward in processes of its own, so that peak memory is that row's alone; for the
-times the two forms take turns of --in-a-row calls, and the median counts: 5 shows a loss in its steady state,
-1 with the caches full of the other's data, as they are after an encoder. Above --limit GB dense is not run.
+Each row runs forward and backward in its own processes, so that peak memory is that row's alone; for the
+times the two forms alternate after --in-a-row calls, and the median is reported: 5 shows a loss in its steady
+state, 1 with the caches full of the other's data, as they are after an encoder. Above --limit GB dense is not
+run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much of the bare model's rate the service keeps, under load from another process.
+"""The throughput of the service relative to the bare model, under load from another process.
 
     python benchmarks/serving.py                          untrained EfficientNet-Lite0 at 96 and 224 pixels
     python benchmarks/serving.py --run runs/RUN           a model of your own
@@ -7,14 +7,14 @@
 
 `kmcl serve` runs in a process of its own; this one is the client, with several connections that each send the
 next request when the last is answered. Rounds of the bare model (`score` on decoded pixels, nothing else) and
-of the service alternate, so that whatever else the machine does falls on both alike. The bare model is the
+of the service alternate, so that other load on the machine affects both alike. The bare model is the
 one that was trained, channels last, and run as it is fastest: in batches of the service or of 32, on all
 cores together or a thread for each. The service computes with onnxruntime, or folds batch normalisation; the
 rate of that alone is printed too.
 
 Two ratios are printed. That of the rates is what a client sees; the client's own work and the decoding of
 JPEGs are in it, and on one core they are taken from the model. That of CPU time (service process per image /
-bare model per image) does not depend on what else the machine does meanwhile.
+bare model per image) does not depend on other load on the machine.
 """
 
 from __future__ import annotations
@@ -39,12 +39,14 @@ import numpy as np
 import torch
 from PIL import Image
 
-from kmcl.methods.model_folder import ModelDescription, build_classifier, save_model
+from kmcl.methods.kmcl import PRESETS
+from kmcl.models.folder import ModelDescription, build_classifier, save_model
+from kmcl.models.label_rules import LabelRules
 from kmcl.serving import load
 from kmcl.serving.image_predictor import ImagePredictor
 from kmcl.serving.service.engine import with_engine
-from kmcl.serving.service.pace import best_batch_size, cores_shared, hastened, num_scoring_threads
 from kmcl.serving.service.settings import Engine
+from kmcl.serving.service.throughput import best_batch_size, num_scoring_threads, optimised, shared_cores
 
 ENCODER = "tf_efficientnet_lite0"
 PHOTOGRAPHS = Path(__file__).parents[2] / "shared" / "data" / "coco18" / "images"
@@ -110,7 +112,8 @@ def read_images(folder: Path) -> tuple[list[bytes], str]:
 
 
 def untrained(folder: Path, size: int) -> Path:
-    description = ModelDescription(tuple(f"label {k}" for k in range(18)), "kmcl", ENCODER, size)
+    rules = LabelRules(tuple(f"label {k}" for k in range(18)))
+    description = ModelDescription(rules, PRESETS["paper"], ENCODER, size)
     save_model(folder, build_classifier(description), description)
     return folder
 
@@ -132,7 +135,7 @@ def measure(model: Path, contents: list[bytes], arguments: argparse.Namespace) -
     for way, rate in rates.items():
         chosen = " (taken)" if way == fastest else ""
         print(f"  batches of {way.batch_size} on {way.num_threads} thread(s): {rate:.1f}{chosen}", flush=True)
-    quick = hastened(with_engine(predictor, arguments.engine, print))
+    quick = optimised(with_engine(predictor, arguments.engine, print))
     of_service = Way(best_batch_size(quick), num_scoring_threads(quick))
     rate = bare_round(quick, pixels, of_service, 3).rate
     print(f"  as the service computes it, {type(quick).__name__}: {rate:.1f}", flush=True)
@@ -176,7 +179,7 @@ def bare_round(predictor: ImagePredictor, pixels: np.ndarray, way: Way, seconds:
             predictor.score(batch)
             num_batches[thread] += 1
 
-    with cores_shared(predictor, way.num_threads):
+    with shared_cores(predictor, way.num_threads):
         in_threads(score, way.num_threads)
     elapsed, cpu = time.perf_counter() - begin, time.process_time() - cpu_begin
     num_images = sum(num_batches) * len(batch)

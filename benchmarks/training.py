@@ -3,8 +3,8 @@
     python benchmarks/training.py                             on the embedded digits
     python benchmarks/training.py table:PATH/labels.csv       on your images
 
-Steps that are compared alternate, so that whatever else the machine does falls on all of them alike; the
-median counts. The whole loop (loading, augmentation, step, moving average, logging) is timed between its own
+Steps that are compared alternate, so that other load on the machine affects all of them alike; the median is
+reported. The whole loop (loading, augmentation, step, moving average, logging) is timed between its own
 batches inside a real run, with bare steps timed right before and after it.
 """
 
@@ -15,21 +15,21 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from kmcl.data import open_dataset
 from kmcl.data.loading import LoaderSettings, make_train_loader
-from kmcl.methods import MethodOptions, find_method
-from kmcl.methods.model_folder import ModelDescription, build_classifier
+from kmcl.encoders.timm_encoder import build_encoder
+from kmcl.methods import MethodOptions, find_method, read_options
+from kmcl.methods.kmcl import PRESETS
 from kmcl.models.classifier import Classifier
-from kmcl.models.encoder import build_encoder
+from kmcl.models.folder import ModelDescription, build_classifier
+from kmcl.models.label_rules import LabelRules
 from kmcl.training.lightning import Callback
-from kmcl.training.method_options import method_options
 from kmcl.training.optimisation import make_optimiser
-from kmcl.training.settings import resolve_settings
+from kmcl.training.resolution import resolve_settings
 from kmcl.training.train import train
 
 ENCODER = "tf_efficientnet_lite0"
@@ -95,21 +95,21 @@ def bare_step(
 
 
 def untrained(name: str, images: torch.Tensor, targets: torch.Tensor) -> tuple[Classifier, MethodOptions]:
-    """A method with the default preset, as it is while it trains: what it remembers is made at the end."""
-    options = replace(method_options(resolve_settings("digits")), memory_size=0, recollection_size=0)
+    """A method with the default preset, as it is while it trains, without post-hoc parts."""
     labels = tuple(map(str, range(targets.shape[1])))
-    classifier = build_classifier(ModelDescription(labels, name, ENCODER, images.shape[-1], options=options))
+    options = read_options({"name": name}).resolved(pretrained=True, labels=labels)
+    classifier = build_classifier(ModelDescription(LabelRules(labels), options, ENCODER, images.shape[-1]))
     return classifier.train().to(memory_format=torch.channels_last), options
 
 
 def method_step(name: str, images: torch.Tensor, targets: torch.Tensor) -> Callable[[], object]:
     """A whole optimisation step."""
     classifier, options = untrained(name, images, targets)
-    optimiser, _ = make_optimiser(classifier, resolve_settings("digits"), 1000)
+    optimiser, _ = make_optimiser(classifier, resolve_settings("digits").optimisation, 1000)
     method = find_method(name)
 
     def step() -> None:
-        terms = method.loss(classifier(images), targets, options)
+        terms = method.compute_loss(classifier(images), targets, options)
         optimiser.zero_grad()
         terms.total.backward()
         optimiser.step()
@@ -118,7 +118,7 @@ def method_step(name: str, images: torch.Tensor, targets: torch.Tensor) -> Calla
 
 
 def head_step(name: str, images: torch.Tensor, targets: torch.Tensor) -> Callable[[], object]:
-    """Head and loss alone, forward and backward, on features that are there."""
+    """Head and loss alone, forward and backward, on given features."""
     classifier, options = untrained(name, images, targets)
     method = find_method(name)
     with torch.no_grad():
@@ -127,7 +127,7 @@ def head_step(name: str, images: torch.Tensor, targets: torch.Tensor) -> Callabl
     def step() -> None:
         pooled, spatial = (part.detach().requires_grad_() for part in (encoded.pooled, encoded.spatial))
         output = classifier.head(encoded._replace(pooled=pooled, spatial=spatial))
-        method.loss(output, targets, options).total.backward()
+        method.compute_loss(output, targets, options).total.backward()
 
     return step
 
@@ -151,7 +151,7 @@ def compare_heads(images: torch.Tensor, targets: torch.Tensor, rounds: int) -> N
 
 
 def compare_methods(images: torch.Tensor, targets: torch.Tensor, rounds: int) -> None:
-    """Steps in turns, each first every second time; the ratio of each pair, by the clock and by CPU."""
+    """Alternating steps, each first every second time; the ratio of each pair, by wall-clock and CPU time."""
     steps = {name: method_step(name, images, targets) for name in ("asl", "kmcl")}
     ratios: list[tuple[float, float]] = []
     for number in range(rounds + 1):
@@ -218,7 +218,7 @@ def share_of_the_head() -> None:
     images = torch.randn(32, 3, 224, 224)
     targets = (torch.rand(32, 80) < 2.9 / 80).to(torch.int8)
     method = find_method("kmcl")
-    options = MethodOptions()
+    options = PRESETS["paper"]
     head = method.build_head(encoder, 80, options)
     spent = {"encoder": 0.0, "head": 0.0}
     for round_ in range(3):
@@ -227,7 +227,7 @@ def share_of_the_head() -> None:
         forward = time.perf_counter() - start
         detached = encoded._replace(pooled=encoded.pooled.detach().requires_grad_())
         start = time.perf_counter()
-        method.loss(head(detached), targets, options).total.backward()
+        method.compute_loss(head(detached), targets, options).total.backward()
         head_seconds = time.perf_counter() - start
         start = time.perf_counter()
         encoded.pooled.backward(detached.pooled.grad)

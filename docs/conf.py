@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ from building import formulas
 from building.commands import command_reference
 from building.docstrings import to_restructured_text
 from building.linked_names import link_names
+from building.package_table import package_table
 from building.presets import preset_table
 from building.python_names import reference, shortcuts
 from pygments.lexers import TextLexer
 
 from kmcl import __version__
-from kmcl.models.torchvision_operators import declare_missing_operators
+from kmcl.encoders.torchvision_operators import declare_missing_operators
 
 declare_missing_operators()  # before anything imports torchvision
 
@@ -50,10 +52,12 @@ maximum_signature_line_length = 90
 python_display_short_literal_types = True
 toc_object_entries_show_parents = "hide"
 # Types of other projects have their own documentation; shapes and our own short names are no links.
-nitpick_ignore_regex = [("py:.*", r"(?!kmcl\.).*")]
+# Constraints of pydantic fields are annotations that autodoc takes for names of the module.
+nitpick_ignore_regex = [("py:.*", r"(?!kmcl\.).*"), ("py:class", r"kmcl\..*\.Annotated")]
 
 GENERATED = {
     "commands": command_reference,
+    "packages": package_table,
     "presets": preset_table,
     "shortcuts": shortcuts,
 }
@@ -71,13 +75,14 @@ def fill_generated_parts(app: Any, page: str, source: list[str]) -> None:
 
 def translate_docstring(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
     if what == "data":
-        lines[:] = [f"One of {', '.join(f'``{key}``' for key in value)}."] if isinstance(value, dict) else []
+        names = [f"``{key}``" for key in value] if isinstance(value, Mapping) else []
+        lines[:] = [f"One of {', '.join(names)}."] if names else []
     elif lines and getattr(value, "__module__", "kmcl").startswith("kmcl"):
         lines[:] = to_restructured_text(lines)
 
 
 def leave_out(app: Any, what: str, name: str, value: Any, skip: bool, options: Any) -> bool | None:
-    """Fields of named tuples without words of their own stand in the signature already."""
+    """Fields of named tuples without a docstring are in the signature already."""
     return True if (getattr(value, "__doc__", None) or "").startswith("Alias for field") else None
 
 

@@ -1,9 +1,10 @@
-"""The main job on the embedded data: train KMCL and ASL on scenes of handwritten digits and compare them.
+"""Demonstration on the embedded data: train KMCL and ASL on scenes of handwritten digits and compare them.
 
     python examples/demo.py [--epochs N]
 
-Both get the same budget: a small encoder trained from nothing, images, augmentation, schedule and seed. Two
-to four minutes on two cores. Your photographs start from ImageNet weights: `kmcl train table:labels.csv`.
+Both have the same budget: a small encoder without pretrained weights, images, augmentation, schedule and
+seed. It takes two to four minutes on two cores. For your own photographs, `kmcl train table:labels.csv`
+starts from ImageNet weights.
 """
 
 from __future__ import annotations
@@ -15,12 +16,9 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from kmcl.cli.tables import print_metrics
-from kmcl.evaluation.bootstrap import compare_map
-from kmcl.evaluation.predictions import Predictions
-from kmcl.reports import write_report
-from kmcl.training.settings import resolve_settings
-from kmcl.training.train import train
+import kmcl
+from kmcl.evaluation import compare_map
+from kmcl.reports import print_metrics
 
 
 def main() -> None:
@@ -31,32 +29,32 @@ def main() -> None:
     epochs = parser.parse_args().epochs
     console = Console()
     folder = Path("runs") / f"demo-{datetime.now():%Y%m%d-%H%M%S}"
-    metrics = {}
+    runs = {}
     for method in ("kmcl", "asl"):
         console.print(
             f"[bold]{method}[/bold] on digits: 3,000 scenes of 64 x 64 pixels, 10 labels, {epochs} epochs"
         )
-        settings = resolve_settings(
+        runs[method] = kmcl.train(
             "digits",
-            flags={
-                "method": method,
-                "encoder": "small_convnet",
-                "augmentation": "light",
-                "learning_rate": 5e-3,
-                "epochs": epochs,
-            },
+            method=method,
+            encoder="small_convnet",
+            output=folder / method,
+            augmentation="light",
+            learning_rate=5e-3,
+            epochs=epochs,
         )
-        metrics[method] = train(settings, folder / method, console)
-    print_metrics(console, metrics)
-    kmcl, asl = (Predictions.load(folder / method / "predictions" / "test.npz") for method in ("kmcl", "asl"))
-    difference = compare_map(kmcl, asl, np.random.default_rng(0)).difference
+    print_metrics(console, {method: run.metrics for method, run in runs.items()})
+    first, second = (run.predictions("test") for run in runs.values())
+    difference = compare_map(first, second, np.random.default_rng(0)).difference
     console.print(
         f"KMCL minus ASL: {100 * difference.estimate:+.2f} mAP, 95 % interval {100 * difference.low:+.2f} to "
         f"{100 * difference.high:+.2f} over test images. "
-        "One seed: another moves either method by several points."
+        "One seed only: another seed changes either method by several points."
     )
-    page = write_report([folder / "kmcl", folder / "asl"], folder / "report")
-    console.print(f"\nLook at {page}, or closer: kmcl evaluate {folder}/kmcl {folder}/asl", soft_wrap=True)
+    page = runs["kmcl"].report(runs["asl"], output=folder / "report")
+    console.print(
+        f"\nOpen {page}, or see more figures: kmcl evaluate {folder}/kmcl {folder}/asl", soft_wrap=True
+    )
 
 
 if __name__ == "__main__":

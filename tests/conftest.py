@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import jaxtyping  # loaded before kmcl, so that kmcl.shapes has jaxtyping's types
 import pytest
 
-CHECKED = ["kmcl.kernels", "kmcl.losses", "kmcl.models.head", "kmcl.data.targets"]
+import bounded_threads  # noqa: F401  sets the environment before torch is loaded
+
+CHECKED = ["kmcl.encoders", "kmcl.kernels", "kmcl.losses", "kmcl.methods", "kmcl.models", "kmcl.posthoc"]
+"""Every package with shapes in its signatures; `test_shapes.py` finds one that is missing."""
 
 jaxtyping.install_import_hook(CHECKED, "shape_checking.check_types")
 
@@ -18,3 +22,24 @@ def no_shape_checks() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def default_ctrl_c() -> Iterator[None]:
+    """Ctrl-C works in the processes that tests start, also where the tests run under nohup or in background.
+
+    There SIGINT is ignored, and processes inherit that from the one that starts them.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if handler == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads or writes the user's cache, nor that of another test process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KMCL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield

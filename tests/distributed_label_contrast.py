@@ -5,15 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from kmcl.losses import ObjectiveSettings
-from kmcl.methods import MethodOptions, find_method
-from kmcl.methods.label_contrast import ProjectedHead
-from kmcl.models.encoder import EncoderFeatures, build_encoder
+from kmcl.encoders import EncoderFeatures
+from kmcl.encoders.timm_encoder import build_encoder
+from kmcl.methods import find_method
+from kmcl.methods.heads.label_contrast import ProjectedHead
+from kmcl.methods.mulsupcon import MulSupConOptions
 from random_inputs import make_targets
 from two_processes import Problem
 
 BATCH_SIZE, NUM_LABELS = 8, 5
-OPTIONS = MethodOptions(objective=ObjectiveSettings(classification_weight=0.7), embedding_dim=6)
+OPTIONS = MulSupConOptions(classification_weight=0.7, contrastive_weight=0.3, embedding_dim=6)
 
 
 class Losses(nn.Module):
@@ -23,7 +24,7 @@ class Losses(nn.Module):
 
     def forward(self, pooled: Tensor, targets: Tensor) -> Tensor:
         features = EncoderFeatures(pooled, pooled.unsqueeze(1))
-        return find_method("mulsupcon").loss(self.head(features), targets, OPTIONS).total.unsqueeze(0)
+        return find_method("mulsupcon").compute_loss(self.head(features), targets, OPTIONS).total.unsqueeze(0)
 
 
 def make_problem() -> Problem:

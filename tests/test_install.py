@@ -21,7 +21,9 @@ from PIL import Image
 
 from kmcl.cli.missing_packages import EXTRA_OF_PACKAGE, explain_missing_package
 from kmcl.data import open_dataset
-from kmcl.methods.model_folder import ModelDescription, build_classifier
+from kmcl.methods.kmcl import KmclOptions
+from kmcl.models.folder import ModelDescription, build_classifier
+from kmcl.models.label_rules import LabelRules
 from kmcl.serving import Predictor
 from kmcl.serving.export import export_model
 
@@ -97,7 +99,7 @@ def exported(tmp_path_factory) -> tuple[Path, Path, Predictor]:
     digits = open_dataset("digits", size=60)
     torch.manual_seed(0)
     description = ModelDescription(
-        labels=digits.labels, method="kmcl", encoder="small_convnet", image_size=32, thresholds=(0.4,) * 10
+        LabelRules(digits.labels, (0.4,) * 10), KmclOptions(), encoder="small_convnet", image_size=32
     )
     predictor = Predictor(build_classifier(description), description)
     scenes = [digits.splits["test"].images.load(index)[:32, :32] for index in range(4)]

@@ -1,4 +1,4 @@
-"""Our docstrings are plain text; Sphinx reads reStructuredText. Between them stands this translation.
+"""Docstrings here are plain text; Sphinx reads reStructuredText. This translates one into the other.
 
 A docstring has paragraphs, formulas (indented, or a paragraph of their own) and lists of `name: what it is`.
 """
@@ -51,7 +51,7 @@ def _translate_paragraph(lines: list[str]) -> list[str]:
 
 
 def _escape(text: str) -> str:
-    """Names in backticks as literals; everything else as the characters that stand there."""
+    """Names in backticks as literals; everything else literally."""
     parts = []
     end = 0
     for match in LITERAL.finditer(text):

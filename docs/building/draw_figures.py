@@ -1,4 +1,4 @@
-"""Draw the figures of the method page from the functions that compute the method.
+"""Draw the figures of the pages: the method from the functions that compute it, imports from the source.
 
     python docs/building/draw_figures.py [FOLDER]
 
@@ -11,12 +11,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from torch import Tensor
 
+from building.draw_imports import describe_edges, draw_imports
+from building.package_graph import read_graph
 from kmcl.kernels import KernelMixture, log_components, log_kernel
 from kmcl.losses import asymmetric_loss, contrastive_loss, reconstruction_loss
 from kmcl.reports.drawing import COLOURS, FULL_WIDTH, GRID, INK, figure_style, new_figure
@@ -186,7 +190,12 @@ def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> 
     axes.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=10, color=INK, linewidth=1))
 
 
-FIGURES = {"pipeline": draw_pipeline, "mixture": draw_mixture, "terms": draw_terms}
+FIGURES = {
+    "pipeline": draw_pipeline,
+    "mixture": draw_mixture,
+    "terms": draw_terms,
+    "imports": draw_imports,
+}
 
 
 def draw_all(folder: Path) -> list[Path]:
@@ -196,7 +205,8 @@ def draw_all(folder: Path) -> list[Path]:
     with figure_style():
         for name, draw in FIGURES.items():
             written.append(folder / f"{name}.svg")
-            draw().savefig(written[-1], metadata={"Date": None})
+            about = describe_edges(read_graph()) if name == "imports" else None
+            draw().savefig(written[-1], metadata={"Date": None, "Description": about})
         written.append(folder / "similarity.png")
         similarity_picture().figure.savefig(written[-1], dpi=110)
     return written

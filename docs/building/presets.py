@@ -7,16 +7,18 @@ from typing import Any
 
 def preset_table() -> str:
     """Markdown: every setting in which a preset differs from another, in all of them."""
-    from kmcl.training.settings import PRESETS, TrainingSettings, resolve_settings
+    from kmcl.cli.settings_flags import setting_flags
+    from kmcl.training.presets import PRESETS
+    from kmcl.training.resolution import flat_values, resolve_settings
 
-    resolved = {name: resolve_settings("digits", name) for name in PRESETS}
+    resolved = {name: flat_values(resolve_settings("digits", name)) for name in PRESETS}
     head = " | ".join(f"`{name}`" for name in resolved)
     rows = [f"| setting | {head} | meaning |", "|---" * (len(resolved) + 2) + "|"]
-    for name, field in TrainingSettings.model_fields.items():
-        values = [getattr(settings, name) for settings in resolved.values()]
+    for flag in setting_flags():
+        values = [settings.get(flag.name) for settings in resolved.values()]
         if any(value != values[0] for value in values):
             cells = " | ".join(_shown(value) for value in values)
-            rows.append(f"| `{name}` | {cells} | {field.description} |")
+            rows.append(f"| `{flag.name}` | {cells} | {flag.help} |")
     return "\n".join(rows)
 
 

@@ -2,43 +2,56 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from kmcl.errors import InputError
+from kmcl.lazy_names import lazy_names
+from kmcl.version import __version__
 
 if TYPE_CHECKING:
+    from kmcl.api import Run, compare, evaluate, resume, train
+    from kmcl.data import Dataset, open_dataset
     from kmcl.kernels import KernelMixture
     from kmcl.losses import KMCLObjective, ObjectiveSettings
-    from kmcl.models import KernelMixtureHead
+    from kmcl.methods.kmcl import KernelMixtureHead
     from kmcl.serving import Predictor, load
 
-__version__ = "0.1.0.dev0"
-
 __all__ = [
+    "Dataset",
     "InputError",
     "KMCLObjective",
     "KernelMixture",
     "KernelMixtureHead",
     "ObjectiveSettings",
     "Predictor",
+    "Run",
     "__version__",
+    "compare",
+    "evaluate",
     "load",
+    "open_dataset",
+    "resume",
+    "train",
 ]
 
 _HOMES = {
+    "Dataset": "kmcl.data",
     "KMCLObjective": "kmcl.losses",
     "KernelMixture": "kmcl.kernels",
-    "KernelMixtureHead": "kmcl.models",
+    "KernelMixtureHead": "kmcl.methods.kmcl",
     "ObjectiveSettings": "kmcl.losses",
     "Predictor": "kmcl.serving",
+    "Run": "kmcl.api",
+    "compare": "kmcl.api",
+    "evaluate": "kmcl.api",
     "load": "kmcl.serving",
+    "open_dataset": "kmcl.data",
+    "resume": "kmcl.api",
+    "train": "kmcl.api",
 }
 
+__getattr__ = lazy_names(__name__, _HOMES)
 
-def __getattr__(name: str) -> object:
-    """Import what is used when it is used: the command line answers without waiting for torch."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'kmcl' has no attribute {name!r}")
-    value: object = getattr(import_module(_HOMES[name]), name)
-    return value
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

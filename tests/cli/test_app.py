@@ -5,17 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from PIL import Image
 from typer.testing import CliRunner
 
 from kmcl.cli.app import main, make_app
-from kmcl.training.settings import TrainingSettings, resolve_settings
+from kmcl.methods import METHODS
+from kmcl.training.resolution import resolve_settings, setting_names
 
 COMMANDS = [
     "train",
@@ -88,6 +91,24 @@ def test_help_needs_no_torch():
         assert f"'{heavy}'" not in loaded
 
 
+@pytest.mark.parametrize("command", ["train", "compare", "study weights"])
+def test_the_help_of_commands_with_settings_needs_no_torch(command: str):
+    code = (
+        "import sys\n"
+        "class Refuse:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] in ('torch', 'timm', 'pytorch_lightning', 'numpy'):\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Refuse())\n"
+        "from kmcl.cli.app import main\n"
+        "main()"
+    )
+    arguments = [sys.executable, "-c", code, *command.split(), "--help"]
+    result = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "--decoder-groups" in result.stdout
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself(command):
     result = CliRunner().invoke(make_app(), [*command.split(), "--help"])
@@ -96,11 +117,45 @@ def test_every_command_explains_itself(command):
 
 
 def test_every_setting_has_a_flag():
-    wide = {"COLUMNS": "300", "TERMINAL_WIDTH": "300"}
-    result = CliRunner().invoke(make_app(), ["train", "--help"], env=wide)
-    for name in TrainingSettings.model_fields:
+    shown = {flag for flags in help_panels("train").values() for flag in flags}
+    for name in setting_names():
         if name not in ("data", "data_options"):
-            assert f"--{name.replace('_', '-')}" in result.output, name
+            assert f"--{name.replace('_', '-')}" in shown, name
+
+
+def test_common_settings_come_first_and_options_under_the_methods_that_have_them():
+    panels = help_panels("train")
+    assert list(panels)[:3] == ["Arguments", "Options", "Common settings"]
+    assert panels["Common settings"][:5] == ["--method", "--encoder", "--weights", "--image-size", "--epochs"]
+    of_methods = {title: flags for title, flags in panels.items() if title.startswith("Method")}
+    assert list(panels)[-len(of_methods) :] == list(of_methods)
+    shown = [
+        (method, flag)
+        for title, flags in of_methods.items()
+        for method in re.sub(r"^Methods? ", "", title).split(", ")
+        for flag in flags
+        if not flag.startswith("--no-")
+    ]
+    expected = [
+        (name, f"--{option.replace('_', '-')}")
+        for name, method in METHODS.items()
+        for option in method.option_names
+    ]
+    assert sorted(shown) == sorted(expected)
+    assert len(expected) > 30
+
+
+def help_panels(command: str) -> dict[str, list[str]]:
+    """The flags that each panel of the help explains, in their order."""
+    wide = {"COLUMNS": "300", "TERMINAL_WIDTH": "300"}
+    result = CliRunner().invoke(make_app(), [command, "--help"], env=wide)
+    panels: dict[str, list[str]] = {}
+    for line in result.output.splitlines():
+        if title := re.match(r"╭─ (.+?) ─+╮", line):
+            flags = panels.setdefault(title[1], [])
+        elif explained := re.match(r"│ (--\S+)(?: +(--no-\S+))?", line):
+            flags += filter(None, explained.groups())
+    return panels
 
 
 def test_settings_can_be_shown():
@@ -108,8 +163,10 @@ def test_settings_can_be_shown():
         make_app(), ["train", "digits", "--preset", "paper", "--epochs", "3", "--show-settings"]
     )
     assert result.exit_code == 0
-    assert "epochs: 3" in result.output
-    assert "encoder: tresnet_m" in result.output
+    shown = yaml.safe_load(result.output)
+    assert shown["optimisation"]["epochs"] == 3
+    assert shown["encoder"]["name"] == "tresnet_m"
+    assert (shown["method"]["name"], shown["method"]["head_init"]) == ("kmcl", "paper")
 
 
 @pytest.mark.parametrize(
@@ -119,6 +176,34 @@ def test_settings_can_be_shown():
         (["train"], "kmcl: settings: data must be given"),
         (["train", "table:/nowhere/labels.csv"], "/nowhere/labels.csv"),
         (["train", "digits", "--method", "asll"], "kmcl: method must be one of kmcl, asl, bce"),
+        (
+            ["train", "digits", "--method", "asl", "--kernel", "anisotropic"],
+            "kmcl: settings: method asl has no option kernel; it is an option of kmcl\n",
+        ),
+        (
+            ["compare", "digits", "--methods", "asl,bce", "--kernel", "gaussian"],
+            "kmcl: kernel is an option of kmcl; none of these is compared: asl, bce\n",
+        ),
+        (
+            ["study", "kernels", "digits", "--decoder-groups", "3"],
+            "kmcl: decoder_groups is an option of mldecoder; none of these is compared: kmcl\n",
+        ),
+        (
+            ["study", "terms", "digits", "--decoder-groups", "3"],
+            "kmcl: settings: method kmcl has no option decoder_groups; it is an option of mldecoder\n",
+        ),
+        (
+            ["study", "weights", "digits", "--decoder-groups", "3"],
+            "kmcl: decoder_groups is an option of mldecoder; none of these is compared: kmcl\n",
+        ),
+        (
+            ["train", "digits", "--posthoc", "kernel_vot"],
+            "kmcl: post-hoc part must be one of frozen_gp, kernel_vote; got 'kernel_vot'",
+        ),
+        (
+            ["train", "digits", "--posthoc", "frozen_gp"],
+            "kmcl: posthoc frozen_gp needs frozen stages of the encoder, and there are none",
+        ),
         (
             ["train", "digits", "--encoder", "tresnet_n"],
             "kmcl: timm knows no encoder 'tresnet_n'. Did you mean",
@@ -140,7 +225,8 @@ def test_a_mistake_is_one_message_and_status_2(arguments, message, capsys, monke
     assert exit_.value.code == 2
     error = capsys.readouterr().err
     assert message in error
-    assert "Traceback" not in error
+    assert error.startswith("kmcl: ")
+    assert error.count("\n") == 1
 
 
 def test_predict_goes_on_past_an_unreadable_image(run: Path, photographs: Path):
@@ -175,7 +261,7 @@ def test_predict_writes_a_file_only_when_it_is_whole(run: Path, photographs: Pat
     )
     assert result.exit_code == 0
     assert len(output.read_text().splitlines()) == 1
-    assert not list(photographs.glob(".*partial"))
+    assert not list(photographs.glob(".*partial*"))
 
 
 def test_evaluate_shows_one_run_and_the_difference_of_two(run: Path):

@@ -22,6 +22,7 @@ from kmcl.data.cache_file import CacheFile, content_key
 from kmcl.data.decoding import DecodedImages
 from kmcl.data.files import ImageFiles
 from kmcl.errors import InputError
+from kmcl.storage import chunk_file
 
 NUM_IMAGES = 10
 SIZE = 16
@@ -90,7 +91,7 @@ def test_a_second_run_finds_the_disk_cache(tmp_path: Path) -> None:
     assert (
         again.num_decoded == cache_file.NUM_SAMPLED_IMAGES
     )  # the key looks at these, nothing else is decoded
-    assert [path.suffix for path in sorted(tmp_path.iterdir())] == [".pixels", ".lock"]
+    assert [path.suffix for path in sorted(tmp_path.iterdir())] == [".chunks", ".lock", ".pixels"]
 
 
 def test_the_key_changes_with_the_size_the_pixels_and_the_files(tmp_path: Path) -> None:
@@ -210,12 +211,11 @@ def test_a_disk_that_fills_up_ends_in_a_warning_and_an_uncached_source(
         if len(written) > 5:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(cache_file, "_write", write)
-    with pytest.warns(CacheWarning, match=r"No space left on device; going on without it.*free some space"):
+    monkeypatch.setattr(chunk_file, "_write", write)
+    with pytest.warns(CacheWarning, match=r"No space left on device; continuing without it.*free some space"):
         source = open_in(tmp_path, CountingStore())
     assert isinstance(source, DecodedImages)
-    assert not list(tmp_path.glob("*.partial"))
-    assert not list(tmp_path.glob("*.pixels"))
+    assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
 
 
 def test_too_little_space_is_said_before_decoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +229,7 @@ def test_too_little_space_is_said_before_decoding(tmp_path: Path, monkeypatch: p
 
 def test_a_cache_folder_that_cannot_be_made_ends_in_a_warning(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.warns(CacheWarning, match="going on without it"):
+    with pytest.warns(CacheWarning, match="continuing without it"):
         assert isinstance(open_in(tmp_path / "file" / "below", CountingStore()), DecodedImages)
 
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from kmcl.data import open_dataset
-from kmcl.data.check import CheckReport, check_dataset, check_word
+from kmcl.data.check import CheckReport, check_dataset, check_spec
 from kmcl.errors import InputError
 
 
@@ -41,7 +41,7 @@ def test_every_fault_is_listed_by_line(tmp_path: Path) -> None:
         "5.png,test,f,0,0",
     ]
     (tmp_path / "labels.csv").write_text("\n".join(rows))
-    report = check_word(str(tmp_path / "labels.csv"), {})
+    report = check_spec(str(tmp_path / "labels.csv"), {})
     assert report.num_images == 8
     assert sorted(found(report), key=str) == sorted(
         [
@@ -65,10 +65,10 @@ def test_every_fault_is_listed_by_line(tmp_path: Path) -> None:
 def test_unusable_rows_are_all_listed_instead_of_the_first(tmp_path: Path) -> None:
     write_noise(tmp_path / "a.png", 0)
     (tmp_path / "labels.csv").write_text("image,cat\na.png,1\na.png,yes\na.png,?\na.png,0\na.png,2\n")
-    report = check_word(str(tmp_path / "labels.csv"), {})
+    report = check_spec(str(tmp_path / "labels.csv"), {})
     assert found(report) == [("unusable row", None, line) for line in (3, 4, 6)]
     with pytest.raises(InputError, match="does not exist"):
-        check_word(str(tmp_path / "nothing.csv"), {})
+        check_spec(str(tmp_path / "nothing.csv"), {})
 
 
 def test_sound_dataset_has_no_problem_and_progress_reaches_the_end() -> None:
@@ -86,6 +86,6 @@ def test_several_threads_find_the_same(tmp_path: Path) -> None:
         write_noise(tmp_path / f"{number}.png", number % 250)
     rows = [f"{number}.png,{'train' if number < 200 else 'test'},1" for number in range(300)]
     (tmp_path / "labels.csv").write_text("\n".join(["image,split,a", *rows]))
-    reports = [check_word(str(tmp_path / "labels.csv"), {"val_fraction": 0}, count) for count in (1, 4)]
+    reports = [check_spec(str(tmp_path / "labels.csv"), {"val_fraction": 0}, count) for count in (1, 4)]
     assert reports[0] == reports[1]
     assert Counter(problem.kind for problem in reports[0].problems) == {"image in two splits": 50}

@@ -1,4 +1,4 @@
-"""Arrays kept until their source changes; a cache that cannot be used is no error."""
+"""Arrays cached until their source changes; a cache that cannot be used is no error."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_computed_once_until_the_source_or_the_version_changes(
     os.utime(source, ns=(1, 1))
     assert cached_arrays("a", [source], "1", compute)["values"].tolist() == [2]
     assert cached_arrays("a", [source], "2", compute)["values"].tolist() == [3]
-    assert not list((tmp_path / "cache").rglob(".partial-*"))
+    assert not list((tmp_path / "cache").rglob(".*.partial*"))
 
 
 def test_corrupt_cache_file_is_computed_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

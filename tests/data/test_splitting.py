@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kmcl.data.arrays import ArrayImages
 from kmcl.data.dataset import Split
-from kmcl.data.options import CutOptions
+from kmcl.data.readers.options import CutOptions
 from kmcl.data.splitting import finish_splits, stratify
 from kmcl.errors import InputError
 

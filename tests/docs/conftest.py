@@ -1,4 +1,4 @@
-"""A folder like the one the pages speak of: labels.csv, photos, and finished runs."""
+"""A folder like the one that the pages use: labels.csv, photos, and finished runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from PIL import Image
 
 from docs.pages import TINY
 from kmcl.data import open_dataset
-from kmcl.training.settings import resolve_settings
+from kmcl.training.resolution import resolve_settings
 from kmcl.training.train import train
 
 NUM_LABELS = 4

@@ -27,7 +27,7 @@ FENCE = re.compile(
     r"^(?P<ticks>`{3,})(?P<language>[^\n`]*)\n(?P<text>.*?)^(?P=ticks)\s*$", re.DOTALL | re.MULTILINE
 )
 SHELLS = {"bash", "console", "sh"}
-# What may stand before `kmcl` on a line that starts it.
+# What may precede `kmcl` on a line that runs it.
 STARTER = re.compile(r"^(?:\$ )?(?:(?:torchrun|srun|python)\b.*? )??(?:-m )?kmcl (?P<arguments>.*)$")
 
 

@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 from docs.pages import PAGES, ROOT, SHELLS, TINY, Block, blocks, code_spans, commands, page_name
 from kmcl.cli.app import make_app
 from kmcl.data import open_dataset
-from kmcl.training.settings import resolve_settings
+from kmcl.training.resolution import resolve_settings
 
-TEXT = {"text", "json", "math", "{math}", "{toctree}", "{include}"}
+TEXT = {"text", "json", "toml", "math", "{math}", "{toctree}", "{include}"}
 TRAINED = "docs/start.md"
 """The page whose `kmcl train` are run, with tiny settings; elsewhere their settings are resolved."""
 
@@ -80,12 +80,19 @@ def test_snippets_do_what_they_say(page: Path, workspace: Path, monkeypatch, cap
         elif block.language in SHELLS:
             check_commands(block)
         elif block.language == "yaml":
-            values = yaml.safe_load(block.text)
-            assert resolve_settings(None, flags=values).data == values["data"], block.place
+            check_settings_file(block, workspace / f"settings-{block.line}.yaml")
         elif block.language == "csv":
             check_table(block, workspace / f"table-{block.line}")
         else:
             assert block.language in TEXT, f"{block.place}: {block.language!r} is not run; mark it as text"
+
+
+def check_settings_file(block: Block, path: Path) -> None:
+    path.write_text(block.text)
+    settings = resolve_settings(None, file=path).model_dump()
+    for group, written in yaml.safe_load(block.text).items():
+        for name, value in written.items() if isinstance(written, dict) else ():
+            assert settings[group][name] == value, f"{block.place}: {group}.{name}"
 
 
 def check_table(block: Block, folder: Path) -> None:

@@ -12,9 +12,9 @@ from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss, log_loss
 
 from evaluation.synthetic import from_arrays, make_predictions, with_gaps
+from kmcl.encoders.torchvision_operators import declare_missing_operators
 from kmcl.errors import InputError
 from kmcl.evaluation.calibration import calibration, reliability_curve
-from kmcl.models.torchvision_operators import declare_missing_operators
 
 
 def test_expected_calibration_error_is_torchmetrics() -> None:

@@ -17,6 +17,7 @@ from sklearn.metrics import (
 )
 
 from evaluation.synthetic import from_arrays, make_predictions, with_gaps
+from kmcl.encoders.torchvision_operators import declare_missing_operators
 from kmcl.evaluation.image_ranking import image_ranking
 from kmcl.evaluation.ranking import (
     area_under_roc,
@@ -28,7 +29,6 @@ from kmcl.evaluation.ranking import (
     operating_points,
     per_label,
 )
-from kmcl.models.torchvision_operators import declare_missing_operators
 
 # Few distinct scores, so that ties are the rule.
 label_columns = st.integers(1, 40).flatmap(

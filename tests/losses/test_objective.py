@@ -9,7 +9,7 @@ import torch
 
 from kmcl.kernels import KERNELS, KernelMixture
 from kmcl.losses import OBJECTIVES, KMCLObjective, ObjectiveSettings, kmcl_objective
-from kmcl.models import KernelMixtureHead
+from kmcl.methods.kmcl.mixture_head import KernelMixtureHead
 from random_inputs import DEGENERATE_TARGETS, make_mixture, make_targets
 
 

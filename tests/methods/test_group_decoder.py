@@ -7,10 +7,11 @@ import math
 import pytest
 import torch
 
-from kmcl.methods.group_decoder import GroupDecoderHead, group_logits
-from kmcl.methods.interface import MethodOptions
-from kmcl.methods.transformer import AttentionLayer, grid_positions
-from kmcl.models.encoder import EncoderFeatures, build_encoder
+from kmcl.encoders import EncoderFeatures
+from kmcl.encoders.timm_encoder import build_encoder
+from kmcl.methods.heads.group_decoder import GroupDecoderHead, group_logits
+from kmcl.methods.heads.transformer import AttentionLayer, grid_positions
+from kmcl.methods.mldecoder import MLDecoderOptions
 
 
 def test_group_layer_equals_loops():
@@ -32,14 +33,14 @@ def test_group_layer_equals_loops():
 )
 def test_there_are_no_more_groups_than_asked_for(num_labels, most, groups, per_group):
     encoder = build_encoder("test_resnet", image_size=32)
-    head = GroupDecoderHead(encoder, num_labels, MethodOptions(decoder_width=8, decoder_groups=most))
+    head = GroupDecoderHead(encoder, num_labels, MLDecoderOptions(decoder_width=8, decoder_groups=most))
     assert head.group_weights.shape == (groups, 8, per_group)
     spatial = torch.randn(2, 4, encoder.spatial_dim)
     assert head(EncoderFeatures(spatial.mean(dim=1), spatial)).logits.shape == (2, num_labels)
 
 
 def test_queries_are_fixed_and_saved():
-    head = GroupDecoderHead(build_encoder("test_resnet"), 4, MethodOptions(decoder_width=8))
+    head = GroupDecoderHead(build_encoder("test_resnet"), 4, MLDecoderOptions(decoder_width=8))
     assert "queries" not in dict(head.named_parameters())
     assert "queries" in head.state_dict()
 

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from distributed_label_contrast import make_problem
-from kmcl.losses import ObjectiveSettings, asymmetric_loss
-from kmcl.methods import MethodOptions, find_method
-from kmcl.methods.label_contrast import label_contrastive_loss
-from kmcl.models.classifier import HeadOutput
+from kmcl.losses import asymmetric_loss
+from kmcl.methods import find_method
+from kmcl.methods.heads.label_contrast import label_contrastive_loss
+from kmcl.methods.mulsupcon import MulSupConOptions
+from kmcl.methods.output import HeadOutput
 from random_inputs import DEGENERATE_TARGETS, make_targets
 from two_processes import in_one_process, in_two_processes
 
@@ -75,10 +76,8 @@ def test_half_precision_is_computed_in_float32():
 
 def test_terms_are_weighted_as_in_kmcl():
     logits, embeddings, targets = torch.randn(6, 4), torch.randn(6, 5), make_targets(6, 4)
-    settings = ObjectiveSettings(classification_weight=0.5, contrastive_weight=3.0, temperature=0.7)
-    terms = find_method("mulsupcon").loss(
-        HeadOutput(logits, embeddings, None), targets, MethodOptions(objective=settings)
-    )
+    options = MulSupConOptions(classification_weight=0.5, contrastive_weight=3.0, temperature=0.7)
+    terms = find_method("mulsupcon").compute_loss(HeadOutput(logits, embeddings, None), targets, options)
     classification = asymmetric_loss(logits, targets)
     contrastive = label_contrastive_loss(embeddings, targets, temperature=0.7)
     torch.testing.assert_close(terms.total, 0.5 * classification + 3 * contrastive)

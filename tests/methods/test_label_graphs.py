@@ -7,16 +7,25 @@ import math
 import pytest
 import torch
 
+from kmcl.encoders import EncoderFeatures
+from kmcl.encoders.timm_encoder import build_encoder
 from kmcl.losses import asymmetric_loss
-from kmcl.methods import MethodOptions, find_method
-from kmcl.methods.dual_relation import DualRelationHead, half_resolution
-from kmcl.methods.dynamic_graph import DynamicGraphHead, attended_label_features, image_graph
-from kmcl.methods.graph_classifier import GraphClassifierHead, graph_convolution
-from kmcl.models.classifier import HeadOutput
-from kmcl.models.encoder import EncoderFeatures, build_encoder
+from kmcl.methods import find_method
+from kmcl.methods.addgcn import AddGCNOptions
+from kmcl.methods.heads.dual_relation import DualRelationHead, half_resolution
+from kmcl.methods.heads.dynamic_graph import DynamicGraphHead, attended_label_features, image_graph
+from kmcl.methods.heads.graph_classifier import GraphClassifierHead, graph_convolution
+from kmcl.methods.mlgcn import MLGCNOptions
+from kmcl.methods.output import HeadOutput
+from kmcl.methods.tdrg import TDRGOptions
 from random_inputs import make_targets
 
-OPTIONS = MethodOptions(graph_width=5, label_embedding_dim=4, decoder_width=8)
+TDRG = TDRGOptions(graph_width=5, decoder_width=8)
+OPTIONS = {
+    GraphClassifierHead: MLGCNOptions(graph_width=5, label_embedding_dim=4),
+    DynamicGraphHead: AddGCNOptions(graph_width=5),
+    DualRelationHead: TDRG,
+}
 
 
 def make_features(num_positions: int = 4) -> EncoderFeatures:
@@ -27,7 +36,7 @@ def make_features(num_positions: int = 4) -> EncoderFeatures:
 
 def make_head(factory):
     torch.manual_seed(0)
-    return factory(build_encoder("test_resnet", image_size=64), 3, OPTIONS).double().eval()
+    return factory(build_encoder("test_resnet", image_size=64), 3, OPTIONS[factory]).double().eval()
 
 
 def leaky(vector):
@@ -109,7 +118,7 @@ def test_dual_relation_head_follows_its_formula():
     head, encoded = make_head(DualRelationHead), make_features()
     output = head(encoded)
     structure = head.structure(encoded.spatial)
-    assert structure.shape == (2, 2 * OPTIONS.decoder_width)
+    assert structure.shape == (2, 2 * TDRG.decoder_width)
     structural, semantic, constraint = output.branches
     torch.testing.assert_close(output.logits, 0.7 * structural + 0.3 * semantic)
     for image in range(2):
@@ -149,13 +158,13 @@ def test_each_branch_of_dual_relation_is_trained():
     joint, *branches = (torch.randn(4, 3) for _ in range(4))
     targets = make_targets(4, 3)
     output = HeadOutput(joint, joint, None, tuple(branches))
-    terms = find_method("tdrg").loss(output, targets, OPTIONS)
+    terms = find_method("tdrg").compute_loss(output, targets, TDRG)
     expected = [asymmetric_loss(logits, targets) for logits in (joint, *branches)]
     assert list(terms.named) == ["joint", "structural", "semantic", "constraint"]
     torch.testing.assert_close(list(terms.named.values()), expected)
     torch.testing.assert_close(terms.total, sum(expected))
     with pytest.raises(ValueError, match="three branches; got 0"):
-        find_method("tdrg").loss(HeadOutput(joint, joint, None), targets, OPTIONS)
+        find_method("tdrg").compute_loss(HeadOutput(joint, joint, None), targets, TDRG)
 
 
 def test_the_graph_of_dual_relation_does_not_teach_the_structural_branch():

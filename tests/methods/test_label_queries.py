@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from kmcl.methods.interface import MethodOptions
-from kmcl.methods.label_queries import LabelQueriesHead, label_logits
-from kmcl.models.encoder import EncoderFeatures, build_encoder
+from kmcl.encoders import EncoderFeatures
+from kmcl.encoders.timm_encoder import build_encoder
+from kmcl.methods.heads.label_queries import LabelQueriesHead, label_logits
+from kmcl.methods.q2l import Q2LOptions
 
 
 def test_logits_equal_loops():
@@ -22,7 +23,7 @@ def test_logits_equal_loops():
 @torch.no_grad()
 def test_head_is_its_layers_in_order():
     encoder = build_encoder("test_resnet", image_size=64)
-    head = LabelQueriesHead(encoder, 3, MethodOptions(decoder_width=16, decoder_layers=3)).eval()
+    head = LabelQueriesHead(encoder, 3, Q2LOptions(decoder_width=16, decoder_layers=3)).eval()
     assert len(head.layers) == 3
     spatial = torch.randn(2, 4, encoder.spatial_dim)
     queries = torch.stack([head.queries, head.queries])
@@ -41,7 +42,7 @@ def test_head_is_its_layers_in_order():
 def test_queries_see_where_things_are():
     """Without positions, attention could not tell an image from the same one with its places exchanged."""
     encoder = build_encoder("test_resnet", image_size=64)
-    head = LabelQueriesHead(encoder, 3, MethodOptions(decoder_width=16)).eval()
+    head = LabelQueriesHead(encoder, 3, Q2LOptions(decoder_width=16)).eval()
     spatial = torch.randn(2, 4, encoder.spatial_dim)
     logits, exchanged = (head(EncoderFeatures(s.mean(dim=1), s)).logits for s in (spatial, spatial.flip(1)))
     assert (logits - exchanged).abs().max() > 1e-3

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from kmcl.encoders.timm_encoder import build_encoder
 from kmcl.errors import InputError
-from kmcl.methods import MethodOptions, find_method
+from kmcl.methods import find_method
+from kmcl.methods.asl import AslOptions
 from kmcl.methods.label_statistics import (
     conditional_frequencies,
     read_word_vectors,
     reweighted_graph,
-    tell_label_statistics,
+    set_label_statistics,
 )
-from kmcl.methods.model_folder import ModelDescription, build_classifier, load_model, save_model
-from kmcl.models.encoder import build_encoder
+from kmcl.methods.mlgcn import MLGCNOptions
+from kmcl.models.folder import ModelDescription, build_classifier, load_model, save_model
+from kmcl.models.label_rules import LabelRules
 from random_inputs import DEGENERATE_TARGETS, make_targets
 
 CASES = {"some unknown": make_targets(20, 4, unknown=0.3), **DEGENERATE_TARGETS}
@@ -66,28 +70,44 @@ def test_unusable_word_vectors_are_named(text, message, tmp_path: Path):
 
 
 def test_statistics_are_saved_with_the_model(tmp_path: Path):
-    options = MethodOptions(graph_width=16, label_embedding_dim=2)
-    description = ModelDescription(("a", "b", "c"), "mlgcn", "test_resnet", 32, options=options)
+    file = tmp_path / "vectors.txt"
+    file.write_text("a 1 2\nb 3 4\nc 5 6\n")
+    labels = ("a", "b", "c")
+    options = MLGCNOptions(graph_width=16, word_vectors=file).resolved(pretrained=True, labels=labels)
+    assert options.label_embedding_dim == 2
+    description = ModelDescription(LabelRules(labels), options, "test_resnet", 32)
     classifier = build_classifier(description).eval()
     images = torch.rand(2, 3, 32, 32)
     without = classifier(images).logits
     targets = np.array([[1, 1, 0], [1, 1, 0], [1, 1, 0], [0, 1, 1]])
-    word_vectors = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    tell_label_statistics(classifier.head, targets, word_vectors)
+    set_label_statistics(classifier.head, labels, targets)
     torch.testing.assert_close(
         classifier.head.graph, torch.tensor([[0.8, 0.2, 0], [0.2, 0.8, 0], [0, 0.2, 0.8]])
+    )
+    torch.testing.assert_close(
+        classifier.head.label_embeddings.data, torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     )
     assert not classifier.head.label_embeddings.requires_grad
     logits = classifier(images).logits
     assert not torch.allclose(logits, without)
-    save_model(tmp_path, classifier, description)
-    torch.testing.assert_close(load_model(tmp_path)[0](images).logits, logits)
+    file.unlink()  # a model needs no file but its own
+    save_model(tmp_path / "model", classifier, replace(description, method=options.for_model()))
+    loaded, read = load_model(tmp_path / "model")
+    torch.testing.assert_close(loaded(images).logits, logits)
+    assert read.method.word_vectors is None
+
+
+def test_word_vectors_of_another_width_are_refused(tmp_path: Path):
+    file = tmp_path / "vectors.txt"
+    file.write_text("a 1 2 3\nb 3 4 5\nc 5 6 7\n")
+    options = MLGCNOptions(graph_width=16, label_embedding_dim=2, word_vectors=file)
+    head = find_method("mlgcn").build_head(build_encoder("test_resnet"), 3, options)
     with pytest.raises(InputError, match="have 3 numbers; label_embedding_dim is 2"):
-        tell_label_statistics(classifier.head, targets, torch.zeros(3, 3))
+        set_label_statistics(head, ("a", "b", "c"), make_targets(5, 3))
 
 
 def test_heads_without_use_for_statistics_are_left_alone():
-    head = find_method("asl").build_head(build_encoder("test_resnet"), 3, MethodOptions())
+    head = find_method("asl").build_head(build_encoder("test_resnet"), 3, AslOptions())
     before = {name: tensor.clone() for name, tensor in head.state_dict().items()}
-    tell_label_statistics(head, make_targets(5, 3))
+    set_label_statistics(head, ("a", "b", "c"), make_targets(5, 3))
     torch.testing.assert_close(head.state_dict(), before)

@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 import torch
 
 from kmcl.errors import InputError
-from kmcl.losses import ObjectiveSettings, asymmetric_loss
-from kmcl.methods import METHODS, MethodOptions, find_method
-from kmcl.methods.model_folder import ModelDescription, build_classifier, load_model, save_model
-from kmcl.models.classifier import HeadOutput
+from kmcl.losses import asymmetric_loss
+from kmcl.methods import METHODS, find_method, read_options
+from kmcl.methods.bce import BceOptions
+from kmcl.methods.focal import FocalOptions
+from kmcl.methods.kmcl import PRESETS
+from kmcl.methods.output import HeadOutput
+from kmcl.models.folder import ModelDescription, build_classifier, load_model, save_model
+from kmcl.models.label_rules import LabelRules
 from random_inputs import make_targets
+from small_options import small_options
 
-OPTIONS = MethodOptions(
-    head_init="small",
-    normalise_dimension=True,
-    objective=ObjectiveSettings(classification_weight=1.0),
-    query_width=16,
-    decoder_width=32,
-    graph_width=16,
-    label_embedding_dim=8,
-    embedding_dim=8,
-)
 ENCODERS = {"convolutions": "test_convnext", "patches": "test_vit", "widened": "mobilenetv3_small_050"}
 
 
 def make_classifier(method: str, encoder: str = "test_convnext"):
     torch.manual_seed(0)
-    description = ModelDescription(("a", "b", "c"), method, encoder, 32, options=OPTIONS)
+    description = ModelDescription(LabelRules(("a", "b", "c")), small_options(method), encoder, 32)
     return build_classifier(description), description
 
 
@@ -46,7 +40,7 @@ def test_one_batch_is_learned_by_heart(name):
     first = None
     for _ in range(60):
         output = classifier(images)
-        terms = method.loss(output, targets, OPTIONS)
+        terms = method.compute_loss(output, targets, small_options(name))
         optimiser.zero_grad()
         terms.total.backward()
         optimiser.step()
@@ -65,7 +59,7 @@ def test_every_parameter_of_the_head_gets_a_gradient(name, encoder):
     output = classifier(torch.rand(6, 3, 32, 32))
     assert output.logits.shape == (6, 3)
     assert output.features.ndim == 2
-    find_method(name).loss(output, make_targets(6, 3), OPTIONS).total.backward()
+    find_method(name).compute_loss(output, make_targets(6, 3), small_options(name)).total.backward()
     for parameter_name, parameter in classifier.head.named_parameters():
         assert parameter.grad is not None, parameter_name
         assert parameter.grad.abs().sum() > 0, parameter_name
@@ -81,7 +75,7 @@ def test_unknown_labels_take_no_part(name):
     losses, gradients = [], []
     for rows in (torch.ones(7, dtype=torch.bool), known):
         output = classifier.eval()(images[rows])
-        total = find_method(name).loss(output, targets[rows], OPTIONS).total
+        total = find_method(name).compute_loss(output, targets[rows], small_options(name)).total
         losses.append(total)
         trained = output.branches or (output.logits,)
         gradients.append(torch.stack(torch.autograd.grad(total, trained)).sum(dim=0))
@@ -93,7 +87,7 @@ def test_unknown_labels_take_no_part(name):
 def test_terms_are_named():
     classifier, _ = make_classifier("kmcl")
     output, targets = classifier(torch.rand(4, 3, 32, 32)), make_targets(4, 3)
-    terms = find_method("kmcl").loss(output, targets, OPTIONS)
+    terms = find_method("kmcl").compute_loss(output, targets, small_options("kmcl"))
     assert list(terms.named) == ["reconstruction", "classification", "contrastive"]
     of_mixture, of_queries = output.branches
     torch.testing.assert_close(of_mixture, output.mixture.logits)
@@ -103,46 +97,14 @@ def test_terms_are_named():
 
 
 def test_the_paper_s_head_is_the_mixture_alone():
-    description = ModelDescription(("a", "b", "c"), "kmcl", "test_convnext", 32, options=MethodOptions())
+    description = ModelDescription(LabelRules(("a", "b", "c")), PRESETS["paper"], "test_convnext", 32)
     classifier = build_classifier(description)
     output, targets = classifier(torch.rand(4, 3, 32, 32)), make_targets(4, 3)
     assert not output.branches
     assert {name.split(".")[0] for name, _ in classifier.head.named_parameters()} == {"kernel_mixture"}
     assert output.logits is output.mixture.logits
-    terms = find_method("kmcl").loss(output, targets, MethodOptions())
+    terms = find_method("kmcl").compute_loss(output, targets, PRESETS["paper"])
     torch.testing.assert_close(terms.named["classification"], asymmetric_loss(output.logits, targets))
-
-
-def test_a_memory_votes_and_is_saved_with_the_model(tmp_path):
-    options = replace(OPTIONS, memory_size=5)
-    description = ModelDescription(("a", "b", "c"), "kmcl", "test_convnext", 32, options=options)
-    classifier = build_classifier(description).eval()
-    images, targets = torch.rand(5, 3, 32, 32), make_targets(5, 3)
-    before = classifier(images)
-    classifier.head.memory.remember(before.features, targets)
-    classifier.head.memory.set_scale(0.1, 0.5)
-    after = classifier(images)
-    torch.testing.assert_close(after.logits, before.logits + classifier.head.memory(before.features))
-    assert (after.logits != before.logits).any()
-    save_model(tmp_path, classifier, description)
-    torch.testing.assert_close(load_model(tmp_path)[0](images).logits, after.logits)
-
-
-def test_a_recollection_speaks_and_is_saved_with_the_model(tmp_path):
-    options = replace(OPTIONS, recollection_size=6, frozen_stages=2)
-    description = ModelDescription(("a", "b", "c"), "kmcl", "test_resnet", 32, options=options)
-    classifier = build_classifier(description).eval()
-    images, targets = torch.rand(6, 3, 32, 32), make_targets(6, 3)
-    before = classifier(images)
-    classifier.head.recollection.remember(before.statistics, targets)
-    classifier.head.recollection.set_weight(0.5)
-    after = classifier(images)
-    evidence = classifier.head.recollection(before.statistics)
-    torch.testing.assert_close(after.logits, before.logits + evidence)
-    assert evidence.abs().max() > 0.01
-    save_model(tmp_path, classifier, description)
-    loaded, _ = load_model(tmp_path)
-    torch.testing.assert_close(loaded(images).logits, after.logits)
 
 
 def test_uint8_and_float_images_are_normalised_alike():
@@ -155,7 +117,9 @@ def test_uint8_and_float_images_are_normalised_alike():
 
 
 def test_grey_classifier_takes_one_of_three_equal_channels():
-    description = ModelDescription(("a", "b"), "asl", "test_convnext", 32, in_channels=1)
+    description = ModelDescription(
+        LabelRules(("a", "b")), small_options("asl"), "test_convnext", 32, in_channels=1
+    )
     classifier = build_classifier(description).eval()
     grey = torch.randint(0, 256, (2, 1, 32, 32), dtype=torch.uint8)
     torch.testing.assert_close(classifier(grey).logits, classifier(grey.expand(-1, 3, -1, -1)).logits)
@@ -194,7 +158,7 @@ def test_broken_model_folders_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"tensor 'head\..*has shape"):
         load_model(tmp_path)
     (tmp_path / "model.json").write_text("{}")
-    with pytest.raises(InputError, match=r"model\.json: is not a model of the format kmcl-model-1"):
+    with pytest.raises(InputError, match=r"model\.json: is not a model of the format kmcl-model-2"):
         load_model(tmp_path)
 
 
@@ -205,26 +169,37 @@ def test_an_unknown_method_is_named():
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
+    ("method", "option", "value", "message"),
     [
-        ("attention_heads", 0, "attention_heads must be a finite number at least 1; got 0"),
-        ("graph_threshold", 1.5, "graph_threshold must be a finite number at least 0 and at most 1; got 1.5"),
-        ("decoder_width", 100, "decoder_width must be a multiple of its 8 attention heads; got 100"),
+        ("csra", "attention_heads", 0, "attention_heads: .* greater than or equal to 1; got 0"),
+        ("mlgcn", "graph_threshold", 1.5, "graph_threshold: .* less than or equal to 1; got 1.5"),
+        ("q2l", "decoder_width", 100, "decoder_width: .* multiple of 8; got 100"),
+        ("asl", "kernel", "gaussian", "method asl has no option kernel; it is an option of kmcl"),
+        ("bce", "temperature", 1, "method bce has no option temperature; it is an option of kmcl, mulsupcon"),
+        ("kmcl", "kernle", "gaussian", r"method kmcl has no option kernle \(did you mean 'kernel'\?\)"),
     ],
 )
-def test_impossible_options_are_refused(name, value, message):
-    with pytest.raises(ValueError, match=message):
-        MethodOptions(**{name: value})
+def test_impossible_options_are_refused(method, option, value, message):
+    with pytest.raises(InputError, match=message):
+        read_options({"name": method, option: value})
 
 
-def test_a_model_saved_before_an_option_existed_still_loads(tmp_path):
+@pytest.mark.parametrize("name", METHODS)
+def test_a_model_holds_its_own_options_and_no_others(name, tmp_path):
+    classifier, description = make_classifier(name)
+    save_model(tmp_path, classifier, description)
+    saved = json.loads((tmp_path / "model.json").read_text())["method"]
+    assert set(saved) == {"name", *find_method(name).option_names}
+
+
+def test_an_option_that_a_model_does_not_name_has_its_default(tmp_path):
     classifier, description = make_classifier("asl")
     save_model(tmp_path, classifier, description)
     file = tmp_path / "model.json"
     values = json.loads(file.read_text())
-    values["options"] = {name: values["options"][name] for name in ("kernel", "head_init", "objective")}
+    del values["method"]["negative_focus"]
     file.write_text(json.dumps(values))
-    assert load_model(tmp_path)[1].options.decoder_width == MethodOptions().decoder_width
+    assert load_model(tmp_path)[1].method.negative_focus == 4.0
 
 
 def test_focal_and_bce_equal_their_formulas():
@@ -236,9 +211,10 @@ def test_focal_and_bce_equal_their_formulas():
         right = probability[image, label] if targets[image, label] == 1 else 1 - probability[image, label]
         bce -= right.log() / 5
         focal -= (1 - right) ** 3 * right.log() / 5
-    options = MethodOptions(focal_focus=3)
-    torch.testing.assert_close(find_method("focal").loss(output, targets, options).total, focal)
-    torch.testing.assert_close(find_method("bce").loss(output, targets, options).total, bce)
+    torch.testing.assert_close(
+        find_method("focal").compute_loss(output, targets, FocalOptions(focal_focus=3)).total, focal
+    )
+    torch.testing.assert_close(find_method("bce").compute_loss(output, targets, BceOptions()).total, bce)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -7,13 +7,14 @@ import math
 import pytest
 import torch
 
-from kmcl.methods.interface import MethodOptions
-from kmcl.methods.residual_attention import (
+from kmcl.encoders import EncoderFeatures
+from kmcl.encoders.timm_encoder import build_encoder
+from kmcl.methods.csra import CsraOptions
+from kmcl.methods.heads.residual_attention import (
     ResidualAttentionHead,
     attention_temperatures,
     residual_attention,
 )
-from kmcl.models.encoder import EncoderFeatures, build_encoder
 
 
 @pytest.mark.parametrize("temperature", [1.0, 4.0])
@@ -46,7 +47,7 @@ def test_temperatures_are_the_authors():
 
 def test_heads_add_up_and_the_length_of_classifiers_does_not_matter():
     encoder = build_encoder("test_resnet", image_size=64)
-    options = MethodOptions(attention_heads=3, residual_weight=0.2)
+    options = CsraOptions(attention_heads=3, residual_weight=0.2)
     head = ResidualAttentionHead(encoder, 2, options).double()
     spatial = torch.randn(2, 4, encoder.spatial_dim, dtype=torch.float64)
     encoded = EncoderFeatures(spatial.mean(dim=1), spatial)

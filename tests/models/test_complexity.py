@@ -9,9 +9,12 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 from kmcl.cli.complexity import complexity
+from kmcl.encoders import EncoderFeatures
+from kmcl.encoders.timm_encoder import build_encoder
 from kmcl.errors import InputError
 from kmcl.kernels import KERNELS
 from kmcl.methods import METHODS
+from kmcl.methods.kmcl.mixture_head import KernelMixtureHead
 from kmcl.models.complexity import (
     HEADS,
     PUBLISHED,
@@ -21,8 +24,6 @@ from kmcl.models.complexity import (
     measure_encoder_and_head,
     published_counterpart,
 )
-from kmcl.models.encoder import EncoderFeatures, build_encoder
-from kmcl.models.head import KernelMixtureHead
 
 
 def test_the_papers_figures_are_all_there() -> None:

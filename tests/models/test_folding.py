@@ -6,30 +6,27 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kmcl.methods.interface import MethodOptions
-from kmcl.methods.model_folder import ModelDescription, build_classifier
+from kmcl.methods import read_options
 from kmcl.models.classifier import Classifier
+from kmcl.models.folder import ModelDescription, build_classifier
 from kmcl.models.folding import fold_batch_norms
-
-SMALL_VALUES = MethodOptions(head_init="small")
+from kmcl.models.label_rules import LabelRules
+from kmcl.posthoc.frozen_gp import FrozenFeatureGP
 
 
 def make_classifier(
-    encoder: str,
-    method: str = "kmcl",
-    image_size: int = 64,
-    options: MethodOptions = SMALL_VALUES,
+    encoder: str, method: str = "kmcl", image_size: int = 64, frozen_stages: int = 0
 ) -> Classifier:
     """Random weights; normalisations with statistics of images and affine weights that matter."""
     torch.manual_seed(0)
     description = ModelDescription(
-        labels=("ant", "bee", "cat"),
-        method=method,
+        rules=LabelRules(("ant", "bee", "cat")),
+        method=read_options({"name": method}),
         encoder=encoder,
         image_size=image_size,
-        options=options,
+        frozen_stages=frozen_stages,
     )
-    classifier = build_classifier(description)
+    classifier = build_classifier(description, taps=frozen_stages > 0)
     with torch.no_grad():
         for norm in norms(classifier):
             norm.weight.uniform_(0.5, 1.5)
@@ -50,16 +47,17 @@ def images(size: int = 64) -> Tensor:
 
 
 @torch.no_grad()
-def test_a_recollection_is_folded_too():
-    classifier = make_classifier("resnet18", options=MethodOptions(recollection_size=8, frozen_stages=3))
+def test_a_gaussian_process_is_folded_too():
+    classifier = make_classifier("resnet18", frozen_stages=3)
     many = torch.rand(8, 3, 64, 64, generator=torch.Generator().manual_seed(2))
-    recollection = classifier.head.recollection
-    recollection.remember(classifier(many).statistics, torch.eye(8, 3, dtype=torch.int8))
-    recollection.set_weight(1.0)
+    process = FrozenFeatureGP(classifier.encoder, 3)
+    process.fit_images(process.statistics(classifier.encode(many).taps), torch.eye(8, 3, dtype=torch.int8))
+    process.set_weight(1.0)
+    classifier.posthoc["frozen_gp"] = process
     folded = fold_batch_norms(classifier)
     assert not norms(folded)
     torch.testing.assert_close(folded(images()).logits, classifier(images()).logits, rtol=1e-4, atol=1e-4)
-    assert recollection(classifier(images()).statistics).abs().max() > 0.1
+    assert process(process.statistics(classifier.encode(images()).taps)).abs().max() > 0.1
 
 
 @pytest.mark.parametrize(

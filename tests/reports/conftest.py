@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kmcl.training.settings import resolve_settings
+from kmcl.training.resolution import resolve_settings
 
 
 def train_small(folder: Path, method: str) -> Path:

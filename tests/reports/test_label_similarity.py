@@ -15,11 +15,11 @@ from kmcl.data.describe import correlations
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.kernels import KernelMixture, log_bhattacharyya
-from kmcl.models.head import KernelMixtureHead
-from kmcl.models.kernel_memory import KernelMemory
+from kmcl.methods.kmcl.mixture_head import KernelMixtureHead
+from kmcl.posthoc.kernel_vote import KernelVote
 from kmcl.reports.blocks import Section
 from kmcl.reports.label_groups import cluster_labels, read_groups
-from kmcl.reports.label_similarity import find_memory, find_mixture, mean_similarity, memory_similarity
+from kmcl.reports.label_similarity import find_mixture, find_vote, mean_similarity, vote_similarity
 from kmcl.reports.labels import _add_learned
 
 
@@ -66,24 +66,24 @@ def test_a_pair_without_images_has_no_value_and_many_images_are_sampled(monkeypa
     assert 0 < found[0, 1] < 1
 
 
-def make_memory() -> KernelMemory:
+def make_vote() -> KernelVote:
     torch.manual_seed(0)
-    memory = KernelMemory(6, 3, 4)
+    vote = KernelVote(None, 4)
     targets = torch.tensor(
         [[1, 1, 0, 0], [1, 0, 0, 0], [0, 1, 1, 0], [1, 1, -1, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
     )
-    memory.remember(torch.randn(6, 3), targets)
-    memory.set_scale(0.1, 0.5)
-    return memory
+    vote.fit_images(torch.randn(6, 3), targets)
+    vote.set_scale(0.1, 0.5)
+    return vote
 
 
-def test_memory_similarity_is_the_jaccard_index_of_the_shares(monkeypatch):
-    monkeypatch.setattr(label_similarity, "MEMORY_BLOCK", 3)  # several blocks
-    memory = make_memory()
+def test_vote_similarity_is_the_jaccard_index_of_the_shares(monkeypatch):
+    monkeypatch.setattr(label_similarity, "VOTE_BLOCK", 3)  # several blocks
+    vote = make_vote()
     features = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
-    found = memory_similarity(memory, features)
+    found = vote_similarity(vote, features)
     with torch.no_grad():
-        shares = memory.shares(torch.from_numpy(features)).tolist()
+        shares = vote.shares(torch.from_numpy(features)).tolist()
     for k in range(4):
         for m in range(4):
             together = sum(row[k] * row[m] for row in shares)
@@ -95,31 +95,32 @@ def test_memory_similarity_is_the_jaccard_index_of_the_shares(monkeypatch):
 
 
 def test_labels_that_nobody_carries_are_alike_to_nothing_but_themselves():
-    memory = KernelMemory(4, 3, 3)
-    memory.remember(torch.randn(4, 3), torch.tensor([[1, 0, 0]] * 4))
-    memory.set_scale(0.1, 1)
-    found = memory_similarity(memory, np.ones((2, 3), dtype=np.float32))
+    vote = KernelVote(None, 3)
+    vote.fit_images(torch.randn(4, 3), torch.tensor([[1, 0, 0]] * 4))
+    vote.set_scale(0.1, 1)
+    found = vote_similarity(vote, np.ones((2, 3), dtype=np.float32))
     np.testing.assert_array_equal(found, np.eye(3))
 
 
-def test_a_memory_is_found_also_where_it_has_no_vote():
-    memory = make_memory()
-    assert find_memory(HeadOnly(memory)) is memory
-    features = np.ones((2, memory.directions.shape[1]), dtype=np.float32)
-    memory.set_scale(0.1, 1)
-    voting = memory_similarity(memory, features)
-    memory.set_scale(0.1, 0)
-    assert find_memory(HeadOnly(memory)) is memory
-    np.testing.assert_array_equal(memory_similarity(memory, features), voting)
-    assert find_memory(HeadOnly(torch.nn.Linear(3, 2))) is None
+def test_a_vote_is_found_also_where_it_has_no_vote():
+    vote = make_vote()
+    assert find_vote(HeadOnly(torch.nn.Linear(3, 2), kernel_vote=vote)) is vote
+    features = np.ones((2, vote.directions.shape[1]), dtype=np.float32)
+    vote.set_scale(0.1, 1)
+    voting = vote_similarity(vote, features)
+    vote.set_scale(0.1, 0)
+    assert find_vote(HeadOnly(torch.nn.Linear(3, 2), kernel_vote=vote)) is vote
+    np.testing.assert_array_equal(vote_similarity(vote, features), voting)
+    assert find_vote(HeadOnly(torch.nn.Linear(3, 2))) is None
 
 
 class HeadOnly(torch.nn.Module):
-    """Stands for a classifier: only its head is looked at."""
+    """Stands for a classifier: only its head and its post-hoc parts are looked at."""
 
-    def __init__(self, head: torch.nn.Module) -> None:
+    def __init__(self, head: torch.nn.Module, **posthoc: torch.nn.Module) -> None:
         super().__init__()
         self.head = torch.nn.Sequential(head)
+        self.posthoc = torch.nn.ModuleDict(posthoc)
 
 
 def predictions_with(features: np.ndarray | None, sigma: np.ndarray | None) -> Predictions:
@@ -143,12 +144,12 @@ def test_kernels_come_from_stored_features_and_must_fit_the_model():
     assert find_mixture(HeadOnly(torch.nn.Linear(3, 2)), predictions_with(features, None)) is None
 
 
-@pytest.mark.parametrize("remembers", [True, False])
-def test_the_report_shows_what_the_memory_found_where_there_is_one(remembers):
+@pytest.mark.parametrize("has_vote", [True, False])
+def test_the_report_shows_what_the_vote_found_where_there_is_one(has_vote):
     torch.manual_seed(0)
     classifier = HeadOnly(KernelMixtureHead(3, 4))
-    if remembers:
-        classifier.head.append(make_memory())
+    if has_vote:
+        classifier.posthoc["kernel_vote"] = make_vote()
     rng = np.random.default_rng(0)
     scores, targets = rng.random((30, 4), dtype=np.float32), rng.integers(0, 2, (30, 4)).astype(np.int8)
     features = rng.normal(size=(30, 3)).astype(np.float32)
@@ -160,9 +161,11 @@ def test_the_report_shows_what_the_memory_found_where_there_is_one(remembers):
     section = Section("Labels")
     _add_learned(section, one, correlations(targets), np.arange(4), "", 0)
     matrix, agreement = section.blocks
-    assert ("remembered images" in matrix.caption) == remembers
-    assert ("Jaccard index instead of the correlation" in agreement.caption) == (not remembers)
-    assert ("correlation instead of the Jaccard index" in agreement.caption) == remembers
+    of_vote = "training images that are most like an image (kernel vote)"
+    assert (of_vote in matrix.caption) == has_vote
+    assert ("Bhattacharyya coefficient between two labels' kernels" in matrix.caption) == (not has_vote)
+    assert ("Jaccard index instead of the correlation" in agreement.caption) == (not has_vote)
+    assert ("correlation instead of the Jaccard index" in agreement.caption) == has_vote
 
 
 def planted_targets() -> np.ndarray:

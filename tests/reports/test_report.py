@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
+import yaml
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -80,7 +81,7 @@ def test_the_report_of_two_runs_has_every_part(report_of_two, kernel_run, linear
         metrics = json.loads((run / "metrics.json").read_text())["test"]
         assert f"{100 * metrics['evaluation']['mean_average_precision']:.2f}" in html
         assert f"{100 * metrics['evaluation_own_thresholds']['at_threshold']['CF1']:.2f}" in html
-    assert "linear has no kernels, hence no learned label similarity." in html
+    assert "linear has neither kernels nor a kernel vote, hence no learned label similarity." in html
     assert re.search(r"Rank correlation -?0\.\d+ over 45 pairs of labels, permutation p = ", html)
 
 
@@ -142,12 +143,9 @@ def break_metrics(run: Path) -> None:
 
 
 def move_images(run: Path) -> None:
-    settings = (run / "settings.yaml").read_text()
-    (run / "settings.yaml").write_text(
-        settings.replace("data: digits", "data: table:/gone/labels.csv")
-        .replace("size: 120", "{}")
-        .replace("data_options:\n  {}", "data_options: {}")
-    )
+    settings = yaml.safe_load((run / "settings.yaml").read_text())
+    settings["data"] |= {"spec": "table:/gone/labels.csv", "options": {}}
+    (run / "settings.yaml").write_text(yaml.safe_dump(settings))
 
 
 BREAKAGES: dict[str, tuple[Callable[[Path], object], str]] = {

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from PIL import Image
 
 from kmcl.evaluation.predictions import Predictions
-from kmcl.methods.model_folder import ModelDescription, build_classifier, save_model
+from kmcl.methods.kmcl import KmclOptions
+from kmcl.models.folder import ModelDescription, build_classifier, save_model
+from kmcl.models.label_rules import LabelRules
 from kmcl.reports import write_report
 
 NUM_IMAGES, NUM_LABELS = 10_000, 80
@@ -34,7 +37,8 @@ def write_large_run(run: Path, folder: Path) -> None:
     (folder / "labels.csv").write_text("image,split,labels\n" + "\n".join(rows) + "\n")
 
     torch.manual_seed(0)
-    description = ModelDescription(labels, "kmcl", "test_convnext", 64, thresholds=(0.5,) * NUM_LABELS)
+    rules = LabelRules(labels, (0.5,) * NUM_LABELS)
+    description = ModelDescription(rules, KmclOptions(), "test_convnext", 64)
     classifier = build_classifier(description)
     save_model(run / "model", classifier, description)
     features = generator.normal(size=(NUM_IMAGES, classifier.encoder.feature_dim)).astype(np.float32)
@@ -47,10 +51,9 @@ def write_large_run(run: Path, folder: Path) -> None:
     predictions.save(run / "predictions" / "test.npz")
     (run / "predictions" / "val.npz").unlink()
     (run / "metrics.json").unlink()
-    settings = (
-        (run / "settings.yaml").read_text().replace("data: digits", f"data: table:{folder / 'labels.csv'}")
-    )
-    (run / "settings.yaml").write_text(settings.replace("\n  size: 120", " {}"))
+    settings = yaml.safe_load((run / "settings.yaml").read_text())
+    settings["data"] |= {"spec": f"table:{folder / 'labels.csv'}", "options": {}}
+    (run / "settings.yaml").write_text(yaml.safe_dump(settings))
 
 
 @pytest.mark.slow

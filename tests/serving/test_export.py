@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,45 +17,44 @@ import kmcl.serving.export
 from kmcl.cli.export import export
 from kmcl.data import open_dataset
 from kmcl.errors import InputError
-from kmcl.methods.interface import MethodOptions
-from kmcl.methods.model_folder import ModelDescription, build_classifier, save_model
+from kmcl.methods import read_options
+from kmcl.models.description import FittedPart
+from kmcl.models.folder import ModelDescription, build_classifier, save_model
+from kmcl.models.label_rules import LabelRules
+from kmcl.posthoc import PARTS, find_part
 from kmcl.serving import OnnxPredictor, Predictor
 from kmcl.serving.check_images import CheckImages
 from kmcl.serving.export import export_model
 from kmcl.serving.export_metadata import ExportMetadata
 from kmcl.serving.image_predictor import BatchScores
-from kmcl.training.settings import resolve_settings
+from kmcl.training.resolution import resolve_settings
 
 onnx = pytest.importorskip("onnx", reason="the extra export is not installed")
 pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
-UNCALIBRATED = {"temperatures": None, "biases": None}
 LABELS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
-SMALL_VALUES = MethodOptions(head_init="small")
-
-
 def make_predictor(
-    method: str = "kmcl",
-    encoder: str = "test_convnext",
-    options: MethodOptions = SMALL_VALUES,
+    method: str = "kmcl", encoder: str = "test_convnext", *, frozen_stages: int = 0
 ) -> Predictor:
     """Random weights that tell scenes apart, with thresholds and a calibration that matter."""
     torch.manual_seed(0)
     description = ModelDescription(
-        labels=LABELS,
-        method=method,
+        rules=LabelRules(
+            LABELS,
+            thresholds=tuple(np.linspace(0.3, 0.7, 10).tolist()),
+            temperatures=tuple(np.linspace(0.5, 2, 10).tolist()),
+            biases=tuple(np.linspace(-1, 1, 10).tolist()),
+        ),
+        method=read_options({"name": method}),
         encoder=encoder,
         image_size=32,
-        options=options,
-        thresholds=tuple(np.linspace(0.3, 0.7, 10).tolist()),
-        temperatures=tuple(np.linspace(0.5, 2, 10).tolist()),
-        biases=tuple(np.linspace(-1, 1, 10).tolist()),
+        frozen_stages=frozen_stages,
         mean=(0.1, 0.2, 0.3),
         std=(0.5, 0.6, 0.7),
     )
-    classifier = build_classifier(description).eval()
+    classifier = build_classifier(description, taps=frozen_stages > 0).eval()
     with torch.no_grad():
         for parameter in classifier.head.parameters():
             parameter.copy_(torch.randn(parameter.shape) * 0.3)
@@ -100,21 +100,37 @@ def test_onnx_gives_the_same_predictions(predictor: Predictor, model_file: Path,
     assert scores.std(axis=0).min() > 0.005  # images differ, so the comparison means something
 
 
-def test_a_recollection_is_exported(scenes, tmp_path: Path):
-    options = MethodOptions(head_init="small", recollection_size=20, frozen_stages=2)
-    predictor = make_predictor("kmcl", "test_resnet", options)
+def with_fitted_parts(method: str, scenes: np.ndarray) -> Predictor:
+    """With both post-hoc parts, fitted to the scenes, with the largest weight they can have."""
+    predictor = make_predictor(method, "test_resnet", frozen_stages=2)
     classifier = predictor.classifier
+    targets = torch.eye(20, 10, dtype=torch.int8)
     with torch.no_grad():
-        pixels = torch.from_numpy(scenes).permute(0, 3, 1, 2)
-        statistics = classifier(pixels).statistics
-        classifier.head.recollection.remember(statistics, torch.eye(20, 10, dtype=torch.int8))
-        before = predictor.score(scenes).score
-        classifier.head.recollection.set_weight(1.0)
-    assert np.abs(predictor.score(scenes).score - before).max() > 0.01
+        encoded = classifier.encode(torch.from_numpy(scenes).permute(0, 3, 1, 2) / 255)
+        output = classifier.head(encoded)
+        for name in PARTS:
+            part = find_part(name)(classifier.encoder, 10)
+            observations = part.observe(encoded, output)
+            part.fit(observations, targets, find_part(name).Options(), seed=0)
+            part.tune(observations, torch.zeros(20, 10), lambda logits: logits.abs().mean())
+            classifier.posthoc[name] = part
+    held = tuple(FittedPart(name, part.sizes) for name, part in classifier.posthoc.items())
+    return Predictor(classifier, replace(predictor.description, posthoc=held))
+
+
+@pytest.mark.parametrize("method", ["kmcl", "asl"])
+def test_post_hoc_parts_are_exported(method: str, scenes, tmp_path: Path):
+    predictor = with_fitted_parts(method, scenes)
+    plain = make_predictor(method, "test_resnet", frozen_stages=2)
+    expected = predictor.score(scenes).score
+    assert np.abs(expected - plain.score(scenes).score).max() > 0.01
     for name in ("model.onnx", "model.pt2"):
         file_format = "onnx" if name.endswith("onnx") else "torch"
         exported = export_model(predictor, tmp_path / name, scenes, file_format=file_format)
         assert exported.score_difference < 1e-5
+    np.testing.assert_allclose(
+        OnnxPredictor(tmp_path / "model.onnx").score(scenes).score, expected, atol=1e-5
+    )
 
 
 def test_a_photograph_is_resized_as_for_the_model(predictor: Predictor, model_file: Path):
@@ -126,11 +142,11 @@ def test_a_photograph_is_resized_as_for_the_model(predictor: Predictor, model_fi
     assert np.abs(difference).max() <= 1
 
 
-def test_metadata_hold_what_a_stranger_needs(predictor: Predictor, model_file: Path):
+def test_metadata_hold_what_other_programs_need(predictor: Predictor, model_file: Path):
     properties = {entry.key: entry.value for entry in onnx.load(str(model_file)).metadata_props}
     values = json.loads(properties["kmcl"])
-    assert values["labels"] == list(LABELS)
-    assert values["thresholds"] == pytest.approx(list(predictor.description.thresholds))
+    assert values["rules"]["labels"] == list(LABELS)
+    assert values["rules"]["thresholds"] == pytest.approx(list(predictor.rules.thresholds))
     assert (values["image_size"], values["mean"], values["std"]) == (32, [0.1, 0.2, 0.3], [0.5, 0.6, 0.7])
     assert "uint8" in values["preprocessing"]
     assert ExportMetadata.from_json(properties["kmcl"], "x") == OnnxPredictor(model_file).metadata
@@ -147,7 +163,7 @@ def test_int8_is_smaller_near_and_says_so(predictor, model_file: Path, scenes, t
     assert exported.num_bytes < 0.6 * model_file.stat().st_size
     assert 1e-5 < exported.score_difference < 0.2
     assert np.corrcoef(exported.scores.score.ravel(), exported.original.score.ravel())[0, 1] > 0.95
-    thresholds = np.array(predictor.description.thresholds)
+    thresholds = np.array(predictor.rules.thresholds)
     changed = (exported.original.score >= thresholds) != (exported.scores.score >= thresholds)
     assert exported.decisions_changed == pytest.approx(changed.mean())
     assert 0 < exported.decisions_changed < 0.2
@@ -167,7 +183,7 @@ def test_torch_programs_without_kernels_and_with_a_transformer(scenes, tmp_path:
     assert exported.sigma_difference is None
     extra = {"kmcl.json": ""}
     program = torch.export.load(str(tmp_path / "model.pt2"), extra_files=extra).module()
-    assert ExportMetadata.from_json(extra["kmcl.json"], "x").labels == LABELS
+    assert ExportMetadata.from_json(extra["kmcl.json"], "x").rules == predictor.rules
     score, probability = program(torch.from_numpy(scenes[:7]).permute(0, 3, 1, 2).contiguous())
     np.testing.assert_allclose(score.detach(), predictor.score(scenes[:7]).score, atol=1e-5)
     np.testing.assert_allclose(probability.detach(), predictor.score(scenes[:7]).probability, atol=1e-5)
@@ -185,7 +201,7 @@ def exported_before(model_file: Path, monkeypatch) -> None:
 def test_an_export_that_computes_something_else_is_not_written(predictor, scenes, tmp_path, monkeypatch):
     honest = predictor.score
     monkeypatch.setattr(predictor, "score", lambda images: honest(images[:, ::-1].copy()))
-    with pytest.raises(InputError, match=r"model\.onnx: was not written, since its scores differ .* by 0\."):
+    with pytest.raises(InputError, match=r"model\.onnx: was not written: its scores differ .* by 0\."):
         export_model(predictor, tmp_path / "model.onnx", scenes)
     assert list(tmp_path.iterdir()) == []
 
@@ -213,7 +229,7 @@ def test_a_run_is_checked_on_its_own_images(predictor: Predictor, tmp_path: Path
     assert (report["map"]["cost"], report["decisions_changed"]) == (pytest.approx(0, abs=1e-6), 0)
     assert json.loads((run / "model.onnx.json").read_text()) == report
     export(str(run), images=9)
-    assert "of the model itself" in capsys.readouterr().out
+    assert ", of the model " in capsys.readouterr().out
 
 
 def test_the_cost_in_map_is_paired_and_signed(scenes):
@@ -241,7 +257,7 @@ def test_the_cost_in_map_is_paired_and_signed(scenes):
     ("arguments", "message"),
     [
         ({"file_format": "tflite"}, "format must be one of onnx, torch; got 'tflite'"),
-        ({"file_format": "torch", "int8": True}, "int8 quantisation is for the format onnx alone"),
+        ({"file_format": "torch", "int8": True}, "int8 quantisation is available for the format onnx only"),
     ],
 )
 def test_wrong_wishes_are_named(predictor, scenes, tmp_path, arguments, message):
@@ -264,16 +280,17 @@ def test_foreign_and_broken_files_are_refused(model_file: Path, tmp_path: Path):
     entry = next(entry for entry in model.metadata_props if entry.key == "kmcl")
     values = json.loads(entry.value)
     for change, message in (
-        ({"format": "other"}, "not of the format kmcl-export-1"),
-        ({"labels": ["a"]}, "10 thresholds for 1 labels"),
-        ({"temperatures": [1]}, "1 values of the calibration for 10 labels"),
-        ({"temperatures": [0] * 10}, "temperatures must be above 0; got 0"),
-        ({"companions": [[[10, 0.5]]] + [[]] * 9}, "an index of a label"),
-        ({"bands": [[1] * 8]}, "bands must be one row for each of 10 labels"),
-        (UNCALIBRATED | {"labels": ["a"], "thresholds": [0.5]}, r"must give \('score', .* of 1 labels"),
+        ({"format": "other"}, "not of the format kmcl-export-2"),
+        (
+            {"format": "kmcl-export-1"},
+            r"changed\.onnx: was written by a version of kmcl before 0\.1\.0; train the model again",
+        ),
+        ({"rules": {"labels": ["a"], "thresholds": [0.5, 0.5]}}, "thresholds must be 1 numbers; got 2"),
+        ({"rules": {"labels": ["a"]}}, r"must give \('score', .* of 1 labels"),
+        ({"rules": []}, "label rules must be an object"),
+        ({"mean": [float("nan")] * 3}, "mean must be finite; got nan"),
         ({"image_size": 10**9}, "image_size must be between 1 and 8192"),
         ({"image_size": 64}, "must take uint8 images of 3 x 64 x 64"),
-        ({"thresholds": [float("nan")] * 10}, "must be numbers; got nan"),
         ({"surprise": 1}, "its metadata are broken"),
     ):
         entry.value = json.dumps({**values, **change})
@@ -282,7 +299,7 @@ def test_foreign_and_broken_files_are_refused(model_file: Path, tmp_path: Path):
             OnnxPredictor(path)
     model.metadata_props.remove(entry)
     onnx.save(model, str(path))
-    with pytest.raises(InputError, match=r"that kmcl export did not write"):
+    with pytest.raises(InputError, match=r"that was not written by kmcl export"):
         OnnxPredictor(path)
 
 

@@ -17,11 +17,14 @@ from hub_stub import REPOSITORY, running_hub
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.summary import summarise_run
-from kmcl.methods.model_folder import ModelDescription, build_classifier, save_model
+from kmcl.methods.kmcl import KmclOptions
+from kmcl.models.folder import ModelDescription, build_classifier, save_model
+from kmcl.models.label_rules import LabelRules
 from kmcl.serving.hub import is_hub_id, push
 from kmcl.serving.model_card import write_model_card
-from kmcl.training.run_folder import RunFolder, write_json
-from kmcl.training.settings import resolve_settings
+from kmcl.storage.atomic import write_json
+from kmcl.training.resolution import resolve_settings
+from kmcl.training.run_folder import RunFolder
 
 LABELS = ("cat", "dog", "a|b")
 
@@ -39,7 +42,7 @@ def run(tmp_path_factory) -> Path:
     """A finished run's files, without the minutes of training one."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     torch.manual_seed(0)
-    description = ModelDescription(LABELS, "kmcl", "test_vit", 32, thresholds=(0.4, 0.5, 0.6))
+    description = ModelDescription(LabelRules(LABELS, (0.4, 0.5, 0.6)), KmclOptions(), "test_vit", 32)
     save_model(folder / "model", build_classifier(description), description)
     settings = resolve_settings("table:/home/somebody/secret/labels.csv", flags={"epochs": 7})
     files = RunFolder(folder)
@@ -90,7 +93,9 @@ def test_a_model_is_published_fetched_and_kept(run: Path, tmp_path: Path):
     address, scores, unknown = output.splitlines()
     assert address.startswith(f"{hub.address}/{REPOSITORY}/commit/")
     assert json.loads(scores) == pytest.approx(expected)
-    assert unknown.startswith("somebody/unknown: there is no such folder, and no such model could be fetched")
+    assert unknown.startswith(
+        "somebody/unknown: there is no such folder, and no such model could be downloaded"
+    )
     assert set(hub.files) == {"model.json", "model.safetensors", "README.md", "config.json"}
     created = hub.created[0]  # clients of different ages say it differently
     assert created.get("private") is True or created.get("visibility") == "private"
@@ -120,7 +125,7 @@ def test_the_card_is_written_from_the_run(run: Path):
     precision = metrics["test"]["evaluation"]["labels"][0]["average_precision"]
     assert f"| cat | 0.400 | {100 * precision:.1f} |" in card
     assert "| a\\|b | 0.600 |" in card
-    assert "fewer than 10 positive images, hence hardly: a|b" in card
+    assert "fewer than 10 positive images, hence unreliably: a|b" in card
 
 
 def test_a_model_without_a_run_says_so(run: Path, tmp_path: Path):
@@ -129,7 +134,7 @@ def test_a_model_without_a_run_says_so(run: Path, tmp_path: Path):
     description = kmcl.load(run).description
     card = write_model_card(description, None)
     assert "Not recorded in the model" in card
-    assert "Nothing was measured" in card
+    assert "No metrics were recorded" in card
 
 
 def test_an_edited_card_goes_along(run: Path, tmp_path: Path):

@@ -15,18 +15,30 @@ from safetensors.torch import load_file, save_file
 
 import kmcl
 from kmcl.errors import InputError
-from kmcl.methods.model_folder import ModelDescription, build_classifier, load_model, save_model
+from kmcl.methods.kmcl import KmclOptions
+from kmcl.models.folder import ModelDescription, build_classifier, load_model, save_model
+from kmcl.models.label_rules import LabelRules
+from kmcl.serving.loading import load_in_torch
 
 DESCRIPTION = ModelDescription(
-    ("cat", "dog", "hat"),
-    "kmcl",
+    LabelRules(
+        ("cat", "dog", "hat"),
+        thresholds=(0.5, 0.6, 0.7),
+        temperatures=(1.0, 1.5, 2.0),
+        biases=(0.0, 0.1, 0.2),
+        probability_intervals=((0.1,) * 8,) * 3,
+        cooccurrence=(((1, 0.5), (2, 0.25)), (), ((0, 1),)),
+    ),
+    KmclOptions(),
     "test_vit",
     32,
-    thresholds=(0.5, 0.6, 0.7),
-    temperatures=(1.0, 1.5, 2.0),
-    biases=(0.0, 0.1, 0.2),
     mean=(0.1, 0.2, 0.3),
     std=(0.4, 0.5, 0.6),
+)
+
+
+NOTHING_FITTED = dict.fromkeys(
+    ("thresholds", "temperatures", "biases", "probability_intervals", "cooccurrence")
 )
 
 
@@ -39,7 +51,11 @@ def folder(tmp_path: Path) -> Path:
 
 def change_description(folder: Path, **changes: object) -> None:
     path = folder / "model.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    values = json.loads(path.read_text())
+    rules = changes.pop("rules", {})
+    values |= changes
+    values["rules"] = values["rules"] | rules if isinstance(rules, dict) else rules
+    path.write_text(json.dumps(values))
 
 
 def test_a_sound_folder_is_read_with_its_normalisation(folder: Path):
@@ -50,6 +66,14 @@ def test_a_sound_folder_is_read_with_its_normalisation(folder: Path):
         1, 3, 1, 1
     )
     torch.testing.assert_close(classifier.normalise(images), expected)
+
+
+def test_a_given_encoder_gets_the_weights(folder: Path):
+    own = build_classifier(DESCRIPTION).encoder
+    predictor = kmcl.load(folder, encoder=own)
+    assert predictor.classifier.encoder is own
+    for name, tensor in load_model(folder)[0].encoder.state_dict().items():
+        assert torch.equal(own.state_dict()[name], tensor), name
 
 
 def test_saving_a_predictor_spells_out_its_preprocessing(folder: Path, tmp_path: Path):
@@ -73,45 +97,39 @@ def test_saving_a_predictor_spells_out_its_preprocessing(folder: Path, tmp_path:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"labels": []}, "labels must be 1 to"),
-        ({"labels": ["a", "a", "b"]}, "labels must be different names"),
-        ({"labels": ["a", "b", 3]}, "labels must be different names; got 3"),
         (
-            {
-                "labels": [str(k) for k in range(99_999)],
-                "thresholds": None,
-                "temperatures": None,
-                "biases": None,
-            },
+            {"rules": {**NOTHING_FITTED, "labels": [str(k) for k in range(99_999)]}},
             r"tensor 'head\.kernel_mixture\.logits\.weight' has shape",
         ),
+        ({"rules": {"thresholds": [0.5]}}, r"model\.json: does not describe a model: thresholds must be 3"),
+        ({"rules": 3}, r"label rules must be an object; got 3"),
         ({"image_size": 10**9}, "image_size must be between 1 and 8192; got 1000000000"),
         ({"image_size": 8192}, r"has shape \(1, \d+, 64\); the model needs"),
         ({"image_size": "32"}, "image_size must be between 1 and 8192; got '32'"),
         ({"in_channels": 2}, "in_channels must be 1 or 3; got 2"),
-        ({"thresholds": [0.5]}, "thresholds must be 3 numbers; got 1"),
-        ({"thresholds": [0.5, float("nan"), 0.5]}, "thresholds must be finite; got nan"),
-        ({"temperatures": [1, 0, 1]}, "temperatures must be finite and above 0; got 0"),
         ({"std": [1, 1, -1]}, "std must be finite and above 0; got -1"),
         ({"mean": ["0", 0, 0]}, "mean must be finite; got '0'"),
-        ({"bands": [[1] * 8] * 2}, "bands must be one row for each of 3 labels; got 2"),
-        ({"bands": [[1] * 7] * 3}, "bands must be 8 numbers for each label; got 7"),
-        ({"bands": [[1] * 7 + [0]] * 3}, "bands must end with a deviation above 0; got 0"),
-        ({"bands": [["1"] * 8] * 3}, "bands must be finite numbers; got '1'"),
-        ({"bands": 3}, "does not describe a model"),
-        ({"companions": [[[3, 0.5]], [], []]}, r"an index of a label and a share; got \(3, 0.5\)"),
-        ({"companions": [[[1, 1.5]], [], []]}, "between 0 and 1; got 1.5"),
-        ({"companions": [[1], [], []]}, "does not describe a model"),
+        ({"mean": 3}, "does not describe a model"),
         ({"encoder": "vit_giant_patch14_224"}, r"model\.safetensors: tensor '.*' has shape"),
         ({"encoder": "test_vitt"}, "model.json: timm knows no encoder 'test_vitt'"),
         ({"encoder": ["test_vit"]}, "encoder must be a name"),
-        ({"method": "none"}, "model.json: method must be one of"),
-        ({"options": {"kernel": 3, "objective": {}}}, r"model\.json: "),
-        ({"options": []}, "does not describe a model"),
+        ({"method": {"name": "none"}}, "model.json: .*method must be one of"),
+        ({"method": {"name": "kmcl", "kernel": 3}}, r"model\.json: .*kernel"),
+        ({"method": {"name": "asl", "kernel": "isotropic"}}, r"model\.json: .*kernel"),
+        ({"method": []}, r"model\.json: .*method must be an object with its options; got \[\]"),
+        ({"method": "kmcl"}, "method must be an object with its options; got 'kmcl'"),
+        ({"frozen_stages": -1}, "frozen_stages must be 0 to 1000; got -1"),
+        ({"posthoc": 3}, "does not describe a model"),
+        ({"posthoc": [{"name": "kernel_vote"}]}, "does not describe a model"),
         ({"surprise": 1}, "does not describe a model"),
-        ({"format": "other"}, "is not a model of the format"),
+        ({"format": "other"}, "is not a model of the format kmcl-model-2"),
+        (
+            {"format": "kmcl-model-1"},
+            r"model\.json: was written by a version of kmcl before 0\.1\.0; train it again with this one",
+        ),
     ],
 )
+@pytest.mark.usefixtures("no_shape_checks")
 def test_impossible_descriptions_are_refused(folder: Path, changes, message):
     change_description(folder, **changes)
     with pytest.raises(InputError, match=message):
@@ -192,11 +210,13 @@ def test_random_damage_is_refused_or_harmless(folder: Path, position: float, rep
 
 
 def test_what_is_no_model_is_said(folder: Path, tmp_path: Path):
-    with pytest.raises(InputError, match=r"weights\.pth: a pickled checkpoint is never loaded"):
+    with pytest.raises(InputError, match=r"weights\.pth: pickled checkpoints are never loaded"):
         kmcl.load(tmp_path / "weights.pth")
-    with pytest.raises(InputError, match=r"model\.json: is no folder with a model"):
+    with pytest.raises(InputError, match=r"model\.json: is not a model folder"):
         kmcl.load(folder / "model.json")
-    with pytest.raises(InputError, match=r"model\.onnx: is an exported model; .*open_predictor"):
-        kmcl.load("model.onnx")
+    with pytest.raises(InputError, match=r"model\.onnx: is an exported model; this needs the run"):
+        load_in_torch("model.onnx")
+    with pytest.raises(InputError, match=r"model\.onnx: an exported model contains its encoder"):
+        kmcl.load("model.onnx", encoder=torch.nn.Identity())
     with pytest.raises(InputError, match=r"here: there is no such folder"):
         kmcl.load("./here")

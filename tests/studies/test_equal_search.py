@@ -13,26 +13,25 @@ from kmcl.studies.equal_search import EqualSearch, Found, parse_search, trials_o
 from kmcl.studies.plan import StudyPlan, default_folder, enter_plan, make_plan, read_plan
 from kmcl.studies.study import run_study
 from kmcl.studies.variants import parse_variants
-from kmcl.training.settings import resolve_settings
 from studies_settings import TINY
 
 
 def plan(
     methods: str = "asl,bce", search: str = "learning_rate=1e-5,5e-3", seeds: tuple[int, ...] = (3, 4)
 ) -> StudyPlan:
-    settings = resolve_settings("digits", flags=TINY)
-    return make_plan("compare", settings, parse_variants([methods]), seeds, None, parse_search(search))
+    values = {"data": "digits", **TINY}
+    return make_plan("compare", values, parse_variants([methods]), seeds, None, parse_search(search))
 
 
 def test_every_method_has_the_same_trials_with_one_seed_and_none_sees_test(tmp_path: Path):
     trials = trials_of(plan("asl,wide=kmcl:query_width=64"), parse_search("epochs=1,2,3")).members(tmp_path)
-    assert [(member.settings.method, member.settings.epochs) for member in trials] == [
+    assert [(member.settings.method.name, member.settings.optimisation.epochs) for member in trials] == [
         (method, epochs) for method in ("asl", "kmcl") for epochs in (1, 2, 3)
     ]
     assert {member.seed for member in trials} == {3}
-    assert not any(member.settings.measure_test for member in trials)
+    assert not any(member.settings.evaluation.measure_test for member in trials)
     assert len({member.name for member in trials}) == 6
-    assert trials[-1].settings.query_width == 64
+    assert trials[-1].settings.method.query_width == 64
 
 
 def test_the_best_on_val_is_chosen_and_what_failed_is_left_out():
@@ -89,9 +88,9 @@ def test_each_method_is_compared_with_the_value_its_own_trials_chose(tmp_path: P
     trials = trials_of(study, study.search).members(folder / "search")
     for variant in result.variants:
         val_map = {
-            trial.settings.learning_rate: trial.run.read_metrics()["best"]["val_map"]
+            trial.settings.optimisation.learning_rate: trial.run.read_metrics()["best"]["val_map"]
             for trial in trials
-            if trial.settings.method == variant.method
+            if trial.settings.method.name == variant.method
         }
         best = max(val_map, key=lambda rate: val_map[rate])
         assert variant.changes == {"learning_rate": best}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import subprocess
 import sys
@@ -12,25 +11,35 @@ import pytest
 from typer.testing import CliRunner
 
 from kmcl.cli.app import make_app
+from kmcl.cli.study_folder import study_values
 from kmcl.errors import InputError
+from kmcl.storage.locks import is_locked, try_lock
 from kmcl.studies.command import command_of
-from kmcl.studies.locks import is_taken, take
-from kmcl.studies.plan import StudyPlan, default_folder, enter_plan, make_plan, read_plan
+from kmcl.studies.plan import (
+    StudyPlan,
+    check_options_are_used,
+    default_folder,
+    enter_plan,
+    make_plan,
+    read_plan,
+)
 from kmcl.studies.variants import parse_variants
-from kmcl.training.settings import resolve_settings
+from kmcl.training.resolution import flat_values
 
 
 def plan(methods: str = "asl,kmcl", seeds: tuple[int, ...] = (0, 1), **flags: object) -> StudyPlan:
-    settings = resolve_settings("digits", flags={"epochs": 3, "data_options": {"size": 120}} | flags)
-    return make_plan("compare", settings, parse_variants([methods]), seeds)
+    values = {"data": "digits", "epochs": 3, "data_options": {"size": 120}} | flags
+    return make_plan("compare", values, parse_variants([methods]), seeds)
 
 
 def test_members_differ_in_method_seed_and_own_settings_only(tmp_path: Path):
     members = plan("asl,bold=kmcl:temperature=1").members(tmp_path)
     assert [member.name for member in members] == ["asl-seed0", "bold-seed0", "asl-seed1", "bold-seed1"]
-    first, other = members[0].settings, members[3].settings
-    differing = {name for name, value in first if getattr(other, name) != value}
-    assert differing == {"method", "seed", "temperature"}
+    first, other = flat_values(members[0].settings), flat_values(members[3].settings)
+    common = first.keys() & other.keys()
+    assert {name for name in common if first[name] != other[name]} == {"method", "posthoc", "seed"}
+    plain = flat_values(plan("asl,kmcl").members(tmp_path)[3].settings)
+    assert {name for name in plain if plain[name] != other[name]} == {"temperature"}
 
 
 def test_it_is_read_as_it_was_entered(tmp_path: Path):
@@ -43,7 +52,7 @@ def test_methods_and_seeds_may_be_added(tmp_path: Path):
     joined = enter_plan(tmp_path, plan("bce,asl", (2, 0), workers=1))
     assert [variant.name for variant in joined.variants] == ["asl", "kmcl", "bce"]
     assert joined.seeds == (0, 2)
-    assert joined.settings.workers is None
+    assert joined.settings.data.workers is None
     assert read_plan(tmp_path) == joined
 
 
@@ -89,7 +98,7 @@ def test_plans_that_cannot_be_run_are_refused(changes: dict[str, object], messag
     with pytest.raises(InputError, match=message):
         plan(**changes)
     with pytest.raises(InputError, match="reference must be one of asl; got 'bce'"):
-        make_plan("compare", plan().settings, parse_variants(["asl"]), (0,), "bce")
+        make_plan("compare", plan().values, parse_variants(["asl"]), (0,), "bce")
 
 
 def test_the_same_settings_have_the_same_folder():
@@ -101,40 +110,107 @@ def test_the_command_of_a_plan_makes_it_again(monkeypatch: pytest.MonkeyPatch):
     """Parsed by the program itself, up to where it would begin to train."""
     made = make_plan(
         "compare",
-        resolve_settings(
-            "digits",
-            preset="paper",
-            flags={"channels_last": False, "learning_rate": 1 / 3000, "data_options": {"size": "120"}},
+        study_values(
+            "digits", "paper", None, ["size=120"], {"channels_last": False, "learning_rate": 1 / 3000}
         ),
         parse_variants(["asl,bold=kmcl:temperature=1,normalise_dimension=false"]),
         (0, 3),
         "bold",
     )
     seen: list[StudyPlan] = []
-    monkeypatch.setattr("kmcl.cli.compare.run_and_show", lambda plan, *rest: seen.append(plan))
+    monkeypatch.setattr("kmcl.cli.study_arguments.run_and_show", lambda plan, *rest: seen.append(plan))
     words = shlex.split(command_of(made))
     result = CliRunner().invoke(make_app(), words[1:])
     assert result.exit_code == 0, result.output
     assert seen == [made]
+    assert made.members(Path())[1].settings.method.head_init == "paper"
+
+
+@pytest.mark.parametrize(
+    "posthoc", ["none", "frozen_gp,kernel_vote:max_images=9", [{"name": "kernel_vote", "max_images": 9}]]
+)
+def test_post_hoc_parts_are_a_part_of_the_plan_and_of_its_command(
+    posthoc: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Also as a file of settings gives them, which is a list."""
+    own = "asl,plain=kmcl:posthoc=none,both=bce:posthoc=frozen_gp+kernel_vote"
+    made = plan(own, (0,), posthoc=posthoc, frozen_stages=2, data_options={"size": "120"})
+    parts = {m.variant: [part.name for part in m.settings.posthoc] for m in made.members(tmp_path)}
+    common = {"none": [], "frozen_gp,kernel_vote:max_images=9": ["frozen_gp", "kernel_vote"]}
+    assert parts == {
+        "asl": common.get(str(posthoc), ["kernel_vote"]),
+        "plain": [],
+        "both": ["frozen_gp", "kernel_vote"],
+    }
+    assert enter_plan(tmp_path, made) == made == read_plan(tmp_path)
+    seen: list[StudyPlan] = []
+    monkeypatch.setattr("kmcl.cli.study_arguments.run_and_show", lambda plan, *rest: seen.append(plan))
+    result = CliRunner().invoke(make_app(), shlex.split(command_of(made))[1:])
+    assert result.exit_code == 0, result.exception
+    assert seen == [made]
+
+
+def test_an_option_is_for_the_methods_that_have_it(tmp_path: Path):
+    """And where no method compared has it, it is a mistake."""
+    gaussian = {"kernel": "gaussian"}
+    by_method = {m.settings.method.name: m.settings.method for m in plan(**gaussian).members(tmp_path)}
+    assert by_method["kmcl"].kernel == "gaussian"
+    assert not hasattr(by_method["asl"], "kernel")
+    check_options_are_used(gaussian, parse_variants(["asl,kmcl"]))
+    check_options_are_used(["epochs", "posthoc"], parse_variants(["asl,bce"]))
+    message = "kernel is an option of kmcl; none of these is compared: asl, bce"
+    with pytest.raises(InputError, match=message):
+        check_options_are_used(gaussian, parse_variants(["asl,bce"]))
+    for command in (["compare"], ["study", "data-size"]):
+        result = CliRunner().invoke(
+            make_app(), [*command, "digits", "--methods", "asl,bce", "--kernel", "gaussian"]
+        )
+        assert isinstance(result.exception, InputError)
+        assert str(result.exception) == message
+    with pytest.raises(InputError, match="variant 'asl kernel=gaussian': method asl has no option kernel"):
+        plan("asl:kernel=gaussian,kmcl")
+
+
+def test_the_command_has_every_option_that_a_method_has_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Options of a preset are in the plan, also where no method has them yet; one may be added."""
+    values = study_values("digits", "paper", None, None, {})
+    without = make_plan("compare", values, parse_variants(["asl,bce"]), (0,))
+    assert "--head-init" not in command_of(without)
+    among = make_plan("compare", values, parse_variants(["asl,kmcl"]), (0,))
+    assert "--temperature 0.2" in command_of(among)
+    enter_plan(tmp_path, without)
+    seen: list[StudyPlan] = []
+    monkeypatch.setattr("kmcl.cli.study_arguments.run_and_show", lambda plan, *rest: seen.append(plan))
+    for plan in (without, among):
+        result = CliRunner().invoke(make_app(), shlex.split(command_of(plan))[1:])
+        assert result.exit_code == 0, result.exception
+        joined = enter_plan(tmp_path, seen[-1])
+        assert [m.settings for m in seen[-1].members(tmp_path)] == [
+            m.settings for m in plan.members(tmp_path)
+        ]
+    assert [variant.name for variant in joined.variants] == ["asl", "bce", "kmcl"]
+    assert joined.members(tmp_path)[2].settings.method.head_init == "paper"
 
 
 def test_a_lock_goes_with_its_process(tmp_path: Path):
     """Also when that is killed while a child of it lives on."""
     lock = tmp_path / "locks" / "x.lock"
     code = (
-        "import os, sys, time; from pathlib import Path; from kmcl.studies.locks import take;"
-        f"assert take(Path({str(lock)!r})) is not None;"
+        "import os, sys, time; from pathlib import Path; from kmcl.storage.locks import try_lock;"
+        f"lock = try_lock(Path({str(lock)!r})); assert lock is not None;"
         "os.fork() or (time.sleep(60), os._exit(0));"
         "print('taken', flush=True); time.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "taken\n"
-    assert is_taken(lock)
-    assert take(lock) is None
+    assert is_locked(lock)
+    assert try_lock(lock) is None
     process.kill()
     process.wait()
-    assert not is_taken(lock)
-    descriptor = take(lock)
-    assert descriptor is not None
-    os.close(descriptor)
+    assert not is_locked(lock)
+    mine = try_lock(lock)
+    assert mine is not None
+    mine.release()

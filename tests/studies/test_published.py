@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from kmcl.cli.app import make_app
-from kmcl.data.chestxray14 import FINDINGS
-from kmcl.data.voc2007 import VOC_LABELS
+from kmcl.data.readers.chestxray14 import FINDINGS
+from kmcl.data.readers.voc2007 import VOC_LABELS
 from kmcl.studies.published_tables import (
     ABLATION_ROWS,
     OwnRow,
@@ -19,8 +19,8 @@ from kmcl.studies.published_tables import (
     published_table,
     published_tables,
 )
+from kmcl.training.resolution import resolve_settings
 from kmcl.training.run_folder import RunFolder
-from kmcl.training.settings import resolve_settings
 
 PAPER = Path(__file__).parents[3] / "shared" / "paper" / "kmcl.tex"
 TABLES_IN_PAPER = {

@@ -30,14 +30,13 @@ from kmcl.studies.results import RESAMPLES, StudyResult
 from kmcl.studies.running import threads_per_process
 from kmcl.studies.study import run_study
 from kmcl.studies.variants import parse_variants
-from kmcl.training.settings import resolve_settings
 from kmcl.training.train import train
 from studies_settings import TINY
 
 
 def tiny_plan(methods: str, seeds: tuple[int, ...], **changes: object) -> StudyPlan:
-    settings = resolve_settings("digits", flags=TINY | changes)
-    return make_plan("compare", settings, parse_variants([methods]), seeds)
+    values = {"data": "digits", **TINY, **changes}
+    return make_plan("compare", values, parse_variants([methods]), seeds)
 
 
 def stamps(folder: Path) -> dict[str, int]:
@@ -199,7 +198,7 @@ def test_two_processes_share_the_members_and_one_takes_over_from_the_other_kille
     assert not other.is_alive()
     assert len(results[0].variants) == 4
     assert results[0].num_missing == 0
-    assert "long, seed 0: begins, goes on after epoch" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "long, seed 0: starts, resumes after epoch" in console.file.getvalue()  # type: ignore[attr-defined]
     assert stamps(folder).items() >= untouched.items()
     for member in members.values():
         first_epochs = member.log_file.read_text().count("epoch   1/")

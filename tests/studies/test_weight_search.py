@@ -14,19 +14,20 @@ from kmcl.errors import InputError
 from kmcl.studies.plan import Member
 from kmcl.studies.running import StudyRun
 from kmcl.studies.weight_search import WeightSearch
-from kmcl.training.settings import resolve_settings
 from studies_settings import TINY
 
 pytest.importorskip("optuna")
 
 
 def search(points: int = 3, **changes: object) -> WeightSearch:
-    return replace(WeightSearch(resolve_settings("digits", flags=TINY), points), **changes)
+    return replace(WeightSearch({"data": "digits", **TINY}, points), **changes)
 
 
 def answer(member: Member) -> float:
     """A val mAP that is highest at a reconstruction weight of 0.1, whatever the others."""
-    return float(0.9 - 0.1 * abs(np.log10(member.settings.reconstruction_weight) + 1) - 0.001 * member.seed)
+    return float(
+        0.9 - 0.1 * abs(np.log10(member.settings.method.reconstruction_weight) + 1) - 0.001 * member.seed
+    )
 
 
 class AnsweredRun(StudyRun):
@@ -41,7 +42,7 @@ class AnsweredRun(StudyRun):
                 continue
             if len(self.trained) >= self.until:
                 raise KeyboardInterrupt
-            assert member.settings.measure_test is False
+            assert member.settings.evaluation.measure_test is False
             self.trained.append(member.name)
             member.run.create(member.settings)
             best = {"best": {"val_map": answer(member)}, "test": {"never": "read"}}
@@ -109,9 +110,7 @@ def test_what_differs_or_makes_no_sense_is_refused(answered: type[AnsweredRun], 
     with pytest.raises(InputError, match=r"started with low 0\.01, now it is 0\.1"):
         search(low=0.1).run(tmp_path / "study")
     with pytest.raises(InputError, match="started with epochs 1, now it is 2"):
-        replace(search(), settings=resolve_settings("digits", flags=TINY | {"epochs": 2})).run(
-            tmp_path / "study"
-        )
+        search(values={"data": "digits", **TINY, "epochs": 2}).run(tmp_path / "study")
     with pytest.raises(InputError, match="low must be above 0 and below high; got 2 and 1"):
         search(low=2.0)
     with pytest.raises(InputError, match="points must be at least 1; got 0"):

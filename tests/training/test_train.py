@@ -19,9 +19,10 @@ from kmcl.data import open_dataset
 from kmcl.errors import InputError
 from kmcl.evaluation.metrics import evaluate
 from kmcl.evaluation.predictions import Predictions
-from kmcl.methods.model_folder import load_model
+from kmcl.models.folder import load_model
 from kmcl.serving import load
-from kmcl.training.settings import TrainingSettings, resolve_settings
+from kmcl.training.resolution import read_settings, resolve_settings
+from kmcl.training.settings import TrainingSettings
 from kmcl.training.train import resume, train
 
 TINY = {
@@ -39,7 +40,10 @@ TINY = {
 
 
 def tiny_settings(**changes: object) -> TrainingSettings:
-    return resolve_settings("digits", flags=TINY | changes)
+    values = TINY | changes
+    if values.get("method", "kmcl") != "kmcl":
+        values.pop("query_width")
+    return resolve_settings("digits", flags=values)
 
 
 def tiny_flags(**changes: object) -> list[str]:
@@ -69,14 +73,14 @@ def finished(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def forgetful(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "forgetful"
-    train(tiny_settings(memory_size=0), folder)
+def without_vote(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "without_vote"
+    train(tiny_settings(posthoc="none"), folder)
     return folder
 
 
 def test_the_folder_holds_the_whole_run(finished: Path):
-    assert TrainingSettings.from_yaml(finished / "settings.yaml") == tiny_settings()
+    assert read_settings(finished / "settings.yaml") == tiny_settings()
     environment = json.loads((finished / "environment.json").read_text())
     assert environment["packages"]["torch"] == torch.__version__
     rows = epochs_of(finished)
@@ -84,7 +88,7 @@ def test_the_folder_holds_the_whole_run(finished: Path):
     for term in ("loss", "reconstruction", "classification", "contrastive"):
         assert rows[1][f"train/{term}"] > 0
     weights = {
-        term: getattr(tiny_settings(), f"{term}_weight")
+        term: getattr(tiny_settings().method, f"{term}_weight")
         for term in ("reconstruction", "classification", "contrastive")
     }
     weighted = sum(weight * rows[0][f"train/{term}"] for term, weight in weights.items())
@@ -92,24 +96,22 @@ def test_the_folder_holds_the_whole_run(finished: Path):
     assert list((finished / "logs").glob("events.*"))
 
 
-def test_kmcl_remembers_its_training_images_and_predicts_with_them(finished: Path, forgetful: Path):
+def test_kmcl_keeps_its_training_images_and_predicts_with_their_vote(finished: Path, without_vote: Path):
     classifier, description = load_model(finished / "model")
-    memory = classifier.head.memory
-    assert memory is not None
-    assert (
-        description.options.memory_size
-        == memory.num_images
-        == len(open_dataset("digits", size=120).splits["train"])
-    )
-    assert load_model(forgetful / "model")[0].head.memory is None
+    (fitted,) = description.posthoc
+    assert fitted.name == "kernel_vote"
+    vote = classifier.posthoc["kernel_vote"]
+    num_images = len(open_dataset("digits", size=120).splits["train"])
+    assert fitted.sizes == vote.sizes == {"num_images": num_images, "feature_dim": len(vote.centre)}
+    assert not load_model(without_vote / "model")[0].posthoc
     for split in ("val", "test"):
-        with_memory, without = (
-            Predictions.load(run / "predictions" / f"{split}.npz") for run in (finished, forgetful)
+        corrected, without = (
+            Predictions.load(run / "predictions" / f"{split}.npz") for run in (finished, without_vote)
         )
-        evidence = memory(torch.from_numpy(with_memory.features))
-        logits = torch.logit(torch.from_numpy(without.scores)) + evidence
-        torch.testing.assert_close(torch.from_numpy(with_memory.scores), logits.sigmoid(), atol=1e-4, rtol=0)
-        assert not np.allclose(with_memory.scores, without.scores, atol=1e-3)
+        correction = vote(torch.from_numpy(corrected.features))
+        logits = torch.logit(torch.from_numpy(without.scores)) + correction
+        torch.testing.assert_close(torch.from_numpy(corrected.scores), logits.sigmoid(), atol=1e-4, rtol=0)
+        assert not np.allclose(corrected.scores, without.scores, atol=1e-3)
 
 
 def test_metrics_are_those_of_the_saved_predictions(finished: Path):
@@ -120,15 +122,15 @@ def test_metrics_are_those_of_the_saved_predictions(finished: Path):
         assert metrics[split]["evaluation"]["at_threshold"]["CF1"] == evaluation.at_threshold.CF1
 
 
-def test_the_better_of_model_and_average_on_val_is_kept(finished: Path, forgetful: Path):
-    metrics = json.loads((forgetful / "metrics.json").read_text())
-    rows = epochs_of(forgetful)
+def test_the_better_of_model_and_average_on_val_is_kept(finished: Path, without_vote: Path):
+    metrics = json.loads((without_vote / "metrics.json").read_text())
+    rows = epochs_of(without_vote)
     best = max(max(row["val/map_model"], row["val/map_average"]) for row in rows)
     assert metrics["best"]["val_map"] == pytest.approx(best, rel=1e-5)
     assert metrics["val"]["evaluation"]["mean_average_precision"] == pytest.approx(best, abs=0.02)
-    with_memory = json.loads((finished / "metrics.json").read_text())
-    assert with_memory["best"] == metrics["best"]
-    assert with_memory["val"]["evaluation"]["mean_average_precision"] > best
+    with_vote = json.loads((finished / "metrics.json").read_text())
+    assert with_vote["best"] == metrics["best"]
+    assert with_vote["val"]["evaluation"]["mean_average_precision"] > best
 
 
 def test_the_saved_model_predicts_what_the_run_measured(finished: Path):
@@ -184,7 +186,7 @@ def test_ctrl_c_ends_it_with_how_to_go_on(tmp_path: Path):
     assert process.returncode == 130, errors
     assert workers
     assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
-    assert f"go on with: kmcl train --resume {run}" in errors
+    assert f"resume with: kmcl train --resume {run}" in errors
     assert "Traceback" not in errors
     assert torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["epoch"] >= 0
 
@@ -203,7 +205,7 @@ def test_two_processes_train_like_one(tmp_path: Path):
     The encoder normalises each image by itself: batch statistics would differ between half and whole batches.
     Without label queries, whose dropout each process draws for itself.
     """
-    flags = tiny_flags(augmentation="none", accelerator="cpu", query_width=0, memory_size=0)
+    flags = tiny_flags(augmentation="none", accelerator="cpu", query_width=0, posthoc="none")
     runs = {count: tmp_path / str(count) for count in (1, 2)}
     for count, run in runs.items():
         process = start("digits", *flags, "--devices", str(count), "--output", str(run))

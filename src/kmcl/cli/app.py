@@ -1,4 +1,4 @@
-"""The program `kmcl`: its commands, and what a mistake looks like."""
+"""The program `kmcl`: its commands, and how errors are reported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from importlib import import_module
 
 import typer
 
-from kmcl import __version__
 from kmcl.cli.complexity import complexity
 from kmcl.cli.data import data_app
 from kmcl.cli.evaluate import evaluate
@@ -22,14 +21,16 @@ from kmcl.cli.predict import predict
 from kmcl.cli.push import push
 from kmcl.cli.report import report
 from kmcl.cli.serve import serve
+from kmcl.cores import let_waiting_threads_sleep
 from kmcl.errors import InputError
+from kmcl.version import __version__
 
 
 def make_app(arguments: Sequence[str] | None = None) -> typer.Typer:
-    """The program's commands; all of them whole unless `arguments` tell which one is wanted.
+    """The program's commands; all of them complete unless `arguments` select one.
 
-    The flags of some come from the settings, and reading these takes longer than the rest of the program's
-    start. Where another command is wanted, or the list of commands, only their summaries are there.
+    The flags of some commands come from the settings, and reading these takes longer than the rest of the
+    start-up. If another command, or the list of commands, is requested, these have only their summaries.
     """
     app = typer.Typer(
         help="Multi-label image classifiers that know which labels go together and how sure they are.",
@@ -61,7 +62,7 @@ def make_app(arguments: Sequence[str] | None = None) -> typer.Typer:
 
 SUMMARIES = {
     "train": "Train a model on DATA: settings from the preset, then --config, then flags.",
-    "compare": "Train METHODS on DATA with every seed, and set them side by side with paired intervals.",
+    "compare": "Train METHODS on DATA with every seed, and compare them with paired intervals.",
 }
 """The commands that have a flag for every setting."""
 
@@ -88,7 +89,8 @@ def _program(
 
 
 def main() -> None:
-    """Run the program; a user's mistake, or a package that is not installed, is one message and status 2."""
+    """Run the program; invalid input, or a missing package, gives one message and exit status 2."""
+    let_waiting_threads_sleep()
     try:
         make_app(sys.argv[1:])()
     except SystemExit as stop:
@@ -105,7 +107,7 @@ def main() -> None:
         typer.echo(f"kmcl: {message}", err=True)
         sys.exit(2)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output went away (`| head`); nothing is wrong
+        sys.stderr.close()  # the reader closed the pipe (`| head`); not an error
         sys.exit(1)
 
 

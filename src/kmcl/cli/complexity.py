@@ -37,7 +37,7 @@ def complexity(
         int | None,
         typer.Option(min=1, help="Side of the images in pixels.", show_default="the encoder's own"),
     ] = None,
-    paper: Annotated[bool, typer.Option("--paper", help="The paper's figures beside ours.")] = False,
+    paper: Annotated[bool, typer.Option("--paper", help="Compare with the paper's figures.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Print how many parameters a classifier has and how much it computes per image (GMAC)."""
@@ -67,8 +67,8 @@ def complexity(
 def _rows(
     encoder: str, method: str | None, kernel: str | None, num_labels: int, image_size: int | None
 ) -> list[dict[str, Any]]:
-    from kmcl.methods.complexity import measure_methods
     from kmcl.models.complexity import own_image_size
+    from kmcl.models.method_complexity import measure_methods
 
     image_size = image_size or own_image_size(encoder)
     return [

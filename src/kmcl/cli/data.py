@@ -1,4 +1,4 @@
-"""`kmcl data`: look at a dataset (describe) and find what is wrong with it (check)."""
+"""`kmcl data`: summarise a dataset (describe) and find its problems (check)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from kmcl.data.check import CheckReport
     from kmcl.data.describe import Description
 
-data_app = typer.Typer(help="Look at datasets and check them.", no_args_is_help=True)
+data_app = typer.Typer(help="Describe and check datasets.", no_args_is_help=True)
 
 DataArgument = Annotated[
     str,
     typer.Argument(
-        metavar="DATA", help="Dataset word: digits, table:labels.csv, voc2007:DIR, coco2014:DIR, ..."
+        metavar="DATA", help="Dataset spec: digits, table:labels.csv, voc2007:DIR, coco2014:DIR, ..."
     ),
 ]
 OptionArgument = Annotated[
@@ -80,17 +80,17 @@ def check_command(
     as_json: JsonArgument = False,
     threads: Annotated[int, typer.Option(min=1, help="Threads that decode images.")] = 2,
 ) -> None:
-    """Decode everything and list what is wrong. Exit status 1 if anything is."""
+    """Decode every image and list all problems. Exit status 1 if there are any."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from kmcl.data.check import check_word
+    from kmcl.data.check import check_spec
 
     columns = (TextColumn("decoding"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
     with bar:
         task = bar.add_task("decoding", total=None)
-        report = check_word(
+        report = check_spec(
             data,
             parse_dataset_options(option),
             threads,

@@ -1,4 +1,4 @@
-"""`kmcl evaluate`: the figures of a run, or of two with the difference between them."""
+"""`kmcl evaluate`: the metrics of a run, or of two runs with their difference."""
 
 from __future__ import annotations
 
@@ -43,23 +43,13 @@ def evaluate(
     import numpy as np
     from rich.console import Console
 
+    from kmcl.api import Run
+    from kmcl.api import evaluate as evaluate_run
     from kmcl.evaluation.bootstrap import bootstrap_map, compare_map
-    from kmcl.evaluation.metrics import evaluate as evaluate_predictions
-    from kmcl.evaluation.predictions import Predictions
-    from kmcl.methods.model_folder import read_description
-    from kmcl.training.run_folder import RunFolder
 
-    predictions, evaluations = [], []
-    for path in runs:
-        run = RunFolder(path)
-        run.read_settings()
-        file = run.predictions_file(split)
-        if not file.is_file():
-            raise InputError(f"{path}: has no predictions of {split} ({file}); is the run finished?")
-        predictions.append(Predictions.load(file))
-        own = read_description(run.model).thresholds
-        chosen = threshold if threshold is not None else (0.5 if own is None else np.array(own))
-        evaluations.append(evaluate_predictions(predictions[-1], chosen, top_k))
+    found = [Run(path) for path in runs]
+    evaluations = [evaluate_run(run, split=split, threshold=threshold, top_k=top_k) for run in found]
+    predictions = [run.predictions(split) for run in found]
     intervals = [bootstrap_map(p, np.random.default_rng(seed), resamples) for p in predictions]
     difference = None
     if len(runs) == 2:
@@ -97,13 +87,15 @@ def _print_published(runs: list[Path], split: str) -> None:
         if not measured:
             raise InputError(f"{path}: the run has no metrics of {split}")
         rows.append(OwnRow(path.name, settings, [measured["evaluation"]]))
-    table = published_table(rows[0].settings.data)
+    table = published_table(rows[0].settings.data.spec)
     if table is None:
         known = ", ".join(name for name in published_tables() if name != "ablation")
-        raise InputError(f"--published: the paper has figures of {known}; got {rows[0].settings.data!r}")
-    others = [row.settings.data for row in rows if published_table(row.settings.data) != table]
+        raise InputError(f"--published: the paper has figures of {known}; got {rows[0].settings.data.spec!r}")
+    others = [row.settings.data.spec for row in rows if published_table(row.settings.data.spec) != table]
     if others:
-        raise InputError(f"--published: the runs are of different data: {rows[0].settings.data}, {others[0]}")
+        raise InputError(
+            f"--published: the runs are of different data: {rows[0].settings.data.spec}, {others[0]}"
+        )
     typer.echo(among_published(table, rows, split))
 
 

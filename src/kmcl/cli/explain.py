@@ -1,4 +1,4 @@
-"""`kmcl explain`: where in an image the evidence for its labels lies."""
+"""`kmcl explain`: saliency maps of the predicted labels."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def explain(
     ],
     other: Annotated[
         Optional[list[Path]],  # noqa: UP045
-        typer.Option(help="Another run to set beside; may be given several times."),
+        typer.Option(help="Another run to compare with; may be repeated."),
     ] = None,
     label: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option(help="A label to explain; may be given several times.", show_default="those predicted"),
+        typer.Option(help="A label to explain; may be repeated.", show_default="the predicted labels"),
     ] = None,
     output: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("explanation"),
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Show where in each image the evidence for its predicted labels lies (Grad-CAM).
+    """Show which regions of an image support its predicted labels (Grad-CAM).
 
-    Writes one HTML file for a browser, and the grid as SVG and PNG beside it.
+    Writes one HTML file, and the same grid as SVG and PNG.
     """
     images = find_images(paths)
 

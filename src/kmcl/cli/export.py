@@ -1,4 +1,4 @@
-"""`kmcl export`: a trained model as one file, checked against the original."""
+"""`kmcl export`: write a trained model to one file and check it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 
 class ExportFormat(StrEnum):
-    """onnx for any runtime, without torch; torch for programs of torch.export."""
+    """onnx runs without torch; torch is a program of torch.export."""
 
     ONNX = "onnx"
     TORCH = "torch"
@@ -19,7 +19,7 @@ class ExportFormat(StrEnum):
 
 def export(
     run: Annotated[
-        str, typer.Argument(metavar="RUN", help="A run folder, a model folder, or owner/name of the hub.")
+        str, typer.Argument(metavar="RUN", help="A run or model folder, or a hub model OWNER/NAME.")
     ],
     file_format: Annotated[
         ExportFormat, typer.Option("--format", help="onnx runs without torch; torch is a .pt2 program.")
@@ -29,29 +29,29 @@ def export(
         typer.Option(help="The file to write.", show_default="model.onnx or model.pt2 in RUN"),
     ] = None,
     int8: Annotated[
-        bool, typer.Option("--int8", help="Weights of 8 bits (onnx): smaller, and inexact; see the report.")
+        bool, typer.Option("--int8", help="8-bit weights (onnx only): smaller, but inexact; see the report.")
     ] = False,
     images: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(
-            min=2, max=100_000, help="At most so many for the check.", show_default="500; 5000 with --int8"
+            min=2, max=100_000, help="Maximum number for the check.", show_default="500; 5000 with --int8"
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Write a model to one file with its labels, preprocessing and thresholds, and check it.
 
-    The file is read back and must give the original's scores (to 1e-4) on real images: the run's own test
-    images where they are at hand, else scenes of the embedded digits. With --int8 the differences are
-    reported instead: the mAP they cost on the run's test images, and how many decisions they change. The
-    report is kept beside the file, as FILE.json.
+    The file is read back and must reproduce the scores of the model to 1e-4 on the test images of the run, or
+    on scenes of the embedded digits where these are not available. With --int8 the differences are reported
+    instead: the change of mAP on the test images, and the share of decisions that change. The report is
+    written next to the file, as FILE.json.
     """
     from kmcl.serving.check_images import find_check_images
     from kmcl.serving.export import FORMATS, export_model
-    from kmcl.serving.loading import load
-    from kmcl.training.run_folder import write_json
+    from kmcl.serving.loading import load_in_torch
+    from kmcl.storage.atomic import write_json
 
-    predictor = load(run)
+    predictor = load_in_torch(run)
     path = output or _default_output(Path(run), FORMATS[file_format.value], int8)
     check = find_check_images(Path(run), predictor, images or (5000 if int8 else 500))
     exported = export_model(predictor, path, check.images, file_format=file_format.value, int8=int8)
@@ -72,7 +72,7 @@ def export(
 
 
 def _default_output(run: Path, suffix: str, int8: bool) -> Path:
-    """Beside the model; in the current folder for a model of the hub."""
+    """In the folder of the model; in the current folder for a hub model."""
     name = f"model{'-int8' if int8 else ''}{suffix}"
     return run / name if run.is_dir() else Path(name)
 
@@ -85,11 +85,11 @@ def _sentences(report: dict[str, Any]) -> str:
         f"{report['score_difference']:.1e} of a score"
         + ("" if sigma is None else f", {sigma:.1e} of a sigma"),
     ]
-    lines.append(f"decisions it changes: {100 * report['decisions_changed']:.2f} %")
+    lines.append(f"decisions changed: {100 * report['decisions_changed']:.2f} %")
     if report["map"] is not None:
         values = {name: 100 * value for name, value in report["map"].items()}
         lines.append(
-            f"mAP on them: {values['exported']:.2f}, of the model itself {values['original']:.2f}; it costs "
+            f"mAP: {values['exported']:.2f}, of the model {values['original']:.2f}; loss "
             f"{values['cost']:+.2f}, 95 % interval {values['low']:+.2f} to {values['high']:+.2f}"
         )
     return "\n".join(lines)

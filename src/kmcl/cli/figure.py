@@ -19,7 +19,7 @@ def figure() -> None:
 def similarity(
     output: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("figures"),
 ) -> None:
-    """Draw how the Bhattacharyya, Mahalanobis and Gaussian similarities see two kernels (the paper's figure).
+    """Draw the Bhattacharyya, Mahalanobis and Gaussian similarities of two kernels (the paper's figure).
 
     Writes similarity.svg, similarity.png and similarity.csv, and prints the values of the contour panels.
     """

@@ -1,4 +1,4 @@
-"""`kmcl import-released`: a checkpoint that others published as a model of ours."""
+"""`kmcl import-released`: convert a checkpoint that the authors of KMCL or ASL released."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from kmcl.errors import InputError
 
 
 def import_released(
-    checkpoint: Annotated[Path, typer.Argument(metavar="FILE", help="The .pth or .ckpt as it was released.")],
-    output: Annotated[
-        Path | None, typer.Option(help="Folder of the model.", show_default="FILE-model")
-    ] = None,
+    checkpoint: Annotated[Path, typer.Argument(metavar="FILE", help="The released .pth or .ckpt file.")],
+    output: Annotated[Path | None, typer.Option(help="Folder to write.", show_default="FILE-model")] = None,
     dataset: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
             help="What it was trained on: coco2014, voc2007, chestxray14 or adp.",
-            show_default="the one with that many labels",
+            show_default="by the number of labels",
         ),
     ] = None,
     labels: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(help="A text file with the labels in the order of its outputs, one per line."),
+        typer.Option(help="A text file with the labels, one per line, in the order of the outputs."),
     ] = None,
     image_size: Annotated[
         Optional[int],  # noqa: UP045
@@ -36,17 +34,18 @@ def import_released(
         float, typer.Option(min=0, max=1, help="Score from which a label counts as present.")
     ] = 0.8,
 ) -> None:
-    """Make a model of the weights that the authors of KMCL, or of ASL, released for TResNet.
+    """Convert the TResNet weights released by the authors of KMCL or ASL to a model folder.
 
-    The model is a folder that predict, export, serve and push take.
+    predict, export, serve and push accept that folder.
     """
     folder = output or checkpoint.with_name(f"{checkpoint.stem}-model")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: exists and is not empty; choose another --output")
     names = None if labels is None else _read_labels(labels)
 
-    from kmcl.methods.model_folder import save_model
-    from kmcl.serving.released import import_released as read_released
+    from kmcl.interop.released import import_released as read_released
+    from kmcl.methods.kmcl import KmclOptions
+    from kmcl.models.folder import save_model
 
     classifier, description = read_released(
         checkpoint, dataset=dataset, labels=names, image_size=image_size, threshold=threshold
@@ -55,9 +54,10 @@ def import_released(
         save_model(folder, classifier, description)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}") from error
-    kernel = f", {description.options.kernel} kernels" if description.method == "kmcl" else ""
+    method = description.method
+    kernel = f", {method.kernel} kernels" if isinstance(method, KmclOptions) else ""
     typer.echo(
-        f"{folder}: {description.encoder} at {description.image_size} px, method {description.method}{kernel}"
+        f"{folder}: {description.encoder} at {description.image_size} px, method {method.name}{kernel}"
         f", {len(description.labels)} labels ({', '.join(description.labels[:3])} ...), "
         f"pixels normalised with mean {description.mean} and deviation {description.std}"
     )

@@ -1,4 +1,4 @@
-"""The end of a long command that Ctrl-C stopped."""
+"""Exiting a long command after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ INTERRUPTED = 130
 
 
 def leave_at_once() -> NoReturn:
-    """End this process, and those it started, without Python's own clearing up.
+    """End this process, and those it started, without Python's own clean-up.
 
-    What was worth keeping is on the disk when a command ends so. Clearing up after a computation that was
-    cut off anywhere, threads of libraries among it, takes seconds and has been seen to wait forever.
+    All results are on disk when this is called. Clean-up after an interrupted computation, including threads
+    of libraries, takes seconds and has been seen to hang.
     """
     for child in multiprocessing.active_children():
         child.kill()

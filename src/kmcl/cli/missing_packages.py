@@ -1,4 +1,4 @@
-"""What to install where a command needs a package of one of the extras that is not there."""
+"""What to install if a command needs a missing package of one of the extras."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ EXTRA_OF_PACKAGE = {
     "torchvision": "train",
     "timm": "train",
     "pytorch_lightning": "train",
-    "torchmetrics": "train",
     "pandas": "train",
     "sklearn": "train",
     "matplotlib": "train",
     "safetensors": "train",
     "huggingface_hub": "train",
     "tensorboard": "train",
+    "filelock": "train",
     "captum": "reports",
     "onnxruntime": "onnx",
     "onnx": "export",
@@ -26,11 +26,11 @@ EXTRA_OF_PACKAGE = {
     "python_multipart": "serve",
     "prometheus_client": "serve",
 }
-"""Extra of each importable name; a test holds it against pyproject.toml."""
+"""Extra of each importable name; a test compares it with pyproject.toml."""
 
 
 def explain_missing_package(error: ModuleNotFoundError) -> str | None:
-    """One line that says what to install; None where the module is of no extra, which is a fault of ours."""
+    """One line that says what to install; None if the module belongs to no extra, which is a bug."""
     package = (error.name or "").partition(".")[0]
     extra = EXTRA_OF_PACKAGE.get(package)
     return None if extra is None else f"this needs {package}: pip install 'kmcl[{extra}]'"

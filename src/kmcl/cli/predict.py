@@ -7,13 +7,15 @@ import glob
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional, TextIO
+from typing import TYPE_CHECKING, Annotated, Optional, TextIO
 
 import typer
 
 from kmcl.errors import InputError
+from kmcl.storage.atomic import replacing
 
 if TYPE_CHECKING:
     from kmcl.serving import ImagePrediction
@@ -23,7 +25,10 @@ IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".ti
 
 def predict(
     run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run or model folder, or an exported .onnx file.")
+        Path,
+        typer.Argument(
+            metavar="RUN", help="A run or model folder, a hub model OWNER/NAME, or an .onnx file."
+        ),
     ],
     paths: Annotated[
         list[str], typer.Argument(metavar="PATH...", help="Images, folders or patterns (*.jpg).")
@@ -32,23 +37,23 @@ def predict(
         bool, typer.Option("--json", help="Print JSON, one object per line and image.")
     ] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, one row per image and label.")] = False,
-    output: Annotated[Optional[Path], typer.Option(help="Write there instead of printing.")] = None,  # noqa: UP045
-    batch_size: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 32,
+    output: Annotated[Optional[Path], typer.Option(help="Write to this file instead of printing.")] = None,  # noqa: UP045
+    batch_size: Annotated[int, typer.Option(min=1, help="Images per batch.")] = 32,
 ) -> None:
     """Predict the labels of images: probability, decision and sigma of each label.
 
-    An unreadable image is reported and the rest goes on; the exit status is then 1.
+    Unreadable images are reported and skipped; the exit status is then 1.
     """
     if as_json and as_csv:
-        raise InputError("--json and --csv do not go together")
+        raise InputError("--json and --csv cannot be combined")
     images = find_images(paths)
 
     from rich.console import Console
     from rich.progress import Progress
 
-    from kmcl.serving import open_predictor
+    from kmcl.serving import load
 
-    predictor = open_predictor(run)
+    predictor = load(run)
     unreadable = []
     errors = Console(stderr=True)
     with (
@@ -74,7 +79,7 @@ def predict(
 
 
 def find_images(paths: Iterable[str]) -> list[Path]:
-    """Files as given, images below folders, and what patterns match; each once, in order."""
+    """The given files, images below the given folders, and matches of the patterns, without repeats."""
     found: dict[Path, None] = {}
     for text in paths:
         path = Path(text)
@@ -95,29 +100,19 @@ def find_images(paths: Iterable[str]) -> list[Path]:
     return list(found)
 
 
-class _open_output:  # noqa: N801
-    """Standard output, or a file that appears only when it is whole."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.path = path
-
-    def __enter__(self) -> TextIO:
-        if self.path is None:
-            return sys.stdout
-        self.partial = self.path.with_name(f".{self.path.name}.partial")
+@contextmanager
+def _open_output(path: Path | None) -> Iterator[TextIO]:
+    """Standard output, or a file that appears only when it is complete."""
+    if path is None:
+        yield sys.stdout
+        return
+    with ExitStack() as stack:
         try:
-            self.file = self.partial.open("w", encoding="utf-8", newline="")
+            temporary = stack.enter_context(replacing(path))
+            file = stack.enter_context(temporary.open("w", encoding="utf-8", newline=""))
         except OSError as error:
-            raise InputError(f"{self.path}: cannot be written: {error.strerror}") from error
-        return self.file
-
-    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        if self.path is not None:
-            self.file.close()
-            if error is None:
-                self.partial.replace(self.path)
-            else:
-                self.partial.unlink()
+            raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+        yield file
 
 
 def _write_json(file: TextIO, predictions: Iterable[ImagePrediction]) -> None:
@@ -137,7 +132,7 @@ def _write_csv(file: TextIO, predictions: Iterable[ImagePrediction]) -> None:
 
 
 def _write_table(file: TextIO, predictions: Iterable[ImagePrediction]) -> None:
-    """One line per image: the labels it has, with probability and sigma."""
+    """One line per image: its present labels with probability and sigma."""
     from rich.console import Console
     from rich.table import Table
 
@@ -148,7 +143,7 @@ def _write_table(file: TextIO, predictions: Iterable[ImagePrediction]) -> None:
             sigma = "" if label.sigma is None else f", σ {label.sigma:.3f}"
             parts.append(f"{label.label} ({100 * label.probability:.0f} %{sigma})")
         table.add_row(prediction.name, "; ".join(parts) or "none")
-    # Into a pipe or file, names are not cut to a terminal's width.
+    # In a pipe or file, names are not truncated to the width of a terminal.
     Console(file=file, width=None if file.isatty() else 1000).print(table)
 
 

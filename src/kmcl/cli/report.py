@@ -1,4 +1,4 @@
-"""`kmcl report`: what one run or several have to show, as a page to look at."""
+"""`kmcl report`: one or several runs as an HTML page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def report(
     output: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(
-            help="Folder to write to.", show_default="RUN/report, or report beside the first of several"
+            help="Folder to write to.", show_default="RUN/report, or report next to the first of several"
         ),
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
@@ -31,11 +31,11 @@ def report(
         str, typer.Option(help="Images to explain besides: random, disagreement (of two runs) or none.")
     ] = "random",
     num_images: Annotated[int, typer.Option(min=0, help="How many of them.")] = 6,
-    seed: Annotated[int, typer.Option(min=0, help="Of everything drawn at random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
 ) -> None:
-    """Write a report of RUN: one HTML file for a browser, with its figures as SVG and PNG beside it.
+    """Write a report of RUN: one HTML file for a browser, with its figures as SVG and PNG files.
 
-    With several runs, they are compared. What a run lacks is named in the report.
+    With several runs, they are compared. Missing parts of a run are listed in the report.
     """
     from rich.console import Console
 
@@ -50,7 +50,7 @@ def report(
 
 
 def show(page: Path, in_browser: bool) -> None:
-    """Print where the page is, and open it if asked to."""
+    """Print the path of the page, and open it if requested."""
     typer.echo(f"{page} ({page.stat().st_size / 1e6:.1f} MB)")
     if in_browser:
         typer.launch(page.resolve().as_uri())

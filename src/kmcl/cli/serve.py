@@ -1,4 +1,4 @@
-"""`kmcl serve`: a model behind HTTP, with a page to try it on."""
+"""`kmcl serve`: a model as an HTTP service, with a page to try it."""
 
 from __future__ import annotations
 
@@ -14,44 +14,46 @@ from kmcl.serving.service.settings import Engine
 def serve(
     run: Annotated[
         Path,
-        typer.Argument(metavar="RUN", help="A run or model folder, a hub's owner/name, or a .onnx file."),
+        typer.Argument(
+            metavar="RUN", help="A run or model folder, a hub model OWNER/NAME, or an .onnx file."
+        ),
     ],
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all addresses.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8000,
     token: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
             envvar="KMCL_TOKEN",
-            help="Ask clients for this bearer token. Better given by the variable: others see flags.",
+            help="Require this bearer token. Prefer the variable: other users can see flags.",
             show_default="none",
         ),
     ] = None,
-    max_body: Annotated[float, typer.Option(help="Largest request, in MiB.")] = 32,
-    max_pixels: Annotated[float, typer.Option(help="Largest image, in million pixels.")] = 50,
-    max_images: Annotated[int, typer.Option(min=1, help="Most images in one request.")] = 32,
-    max_waiting: Annotated[int, typer.Option(min=1, help="Most images that wait for the model.")] = 256,
+    max_body: Annotated[float, typer.Option(help="Maximum size of a request in MiB.")] = 32,
+    max_pixels: Annotated[float, typer.Option(help="Maximum size of an image in million pixels.")] = 50,
+    max_images: Annotated[int, typer.Option(min=1, help="Maximum number of images per request.")] = 32,
+    max_waiting: Annotated[int, typer.Option(min=1, help="Maximum number of images in the queue.")] = 256,
     batch_size: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(min=1, help="Most images the model scores at once.", show_default="by their size"),
+        typer.Option(min=1, help="Maximum number of images per batch.", show_default="by image size"),
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds a request may take.")] = 30,
+    timeout: Annotated[float, typer.Option(help="Time limit of a request in seconds.")] = 30,
     engine: Annotated[
         Engine,
-        typer.Option(help="What computes the model. auto: onnxruntime, if the extra export is there."),
+        typer.Option(help="What computes the model. auto: onnxruntime, if the extra export is installed."),
     ] = Engine.auto,
     access_log: Annotated[bool, typer.Option(help="Log every request.")] = False,
 ) -> None:
-    """Serve a model over HTTP: POST /v1/predict, and a page to try it on at /.
+    """Serve a model over HTTP: POST /v1/predict, and a page to try it at /.
 
-    Ends on Ctrl-C or SIGTERM, after what it has accepted is answered.
+    Stops on Ctrl-C or SIGTERM after answering the accepted requests.
     """
-    # Before the model is loaded, which takes longer than saying that one of these is not installed.
+    # First of all, so that a missing package is reported before the model is loaded.
     import fastapi  # noqa: F401
     import prometheus_client  # noqa: F401
     import python_multipart  # noqa: F401
     import uvicorn  # noqa: F401
 
-    from kmcl.serving import open_predictor
+    from kmcl.serving import load
     from kmcl.serving.service.engine import with_engine
     from kmcl.serving.service.server import open_socket
     from kmcl.serving.service.server import serve as serve_until_stopped
@@ -67,8 +69,8 @@ def serve(
         token=token or None,
     )
     opened = open_socket(host, port)
-    predictor = with_engine(open_predictor(run), engine, partial(typer.echo, err=True))
+    predictor = with_engine(load(run), engine, partial(typer.echo, err=True))
     name = run.resolve().name if run.exists() else str(run)
     shown_host = f"[{host}]" if ":" in host else host
-    typer.echo(f"{run}: {len(predictor.labels)} labels; look at http://{shown_host}:{port}/", err=True)
+    typer.echo(f"{run}: {len(predictor.labels)} labels; serving at http://{shown_host}:{port}/", err=True)
     serve_until_stopped(predictor, settings, opened, name=name, access_log=access_log)

@@ -1,16 +1,93 @@
-"""A flag for every setting of a run, made from the settings themselves, so that the two cannot differ."""
+"""A flag for every setting of a run, generated from the settings, so that the two cannot differ."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
-from typing import Annotated, Any, Optional, get_type_hints
+from collections.abc import Callable, Collection, Iterator
+from typing import Annotated, Any, NamedTuple, Optional, get_type_hints
 
 import typer
 
-from kmcl.training.settings import SECTIONS, TrainingSettings
+from kmcl.methods import METHODS
+from kmcl.training.resolution import DEFAULT_METHOD, FLAT_NAMES
+from kmcl.training.settings import GROUPS
 
 OWN_ARGUMENTS = ("data", "data_options")
+
+COMMON = (
+    "method",
+    "encoder",
+    "weights",
+    "image_size",
+    "epochs",
+    "learning_rate",
+    "batch_size",
+    "frozen_stages",
+    "cached_views",
+    "posthoc",
+    "augmentation",
+    "seed",
+)
+"""The most used settings, which the help shows first."""
+
+PANELS = {
+    "data": "Data",
+    "encoder": "Encoder",
+    "optimisation": "Optimisation",
+    "evaluation": "Evaluation",
+    "machine": "Machine",
+}
+
+
+class Flag(NamedTuple):
+    """A setting as a flag; `default` is what the help shows."""
+
+    name: str
+    annotation: Any
+    help: str
+    default: Any
+    panel: str
+
+
+def setting_flags() -> list[Flag]:
+    """The flags in the order of the help: common ones, then the groups, then the methods' options."""
+    flags = {flag.name: flag for flag in (*_group_flags(), *_choice_flags(), *_option_flags())}
+    common = [flags.pop(name)._replace(panel="Common settings") for name in COMMON]
+    return [*common, *flags.values()]
+
+
+def _group_flags() -> Iterator[Flag]:
+    for name, (group, field_name) in FLAT_NAMES.items():
+        field = GROUPS[group].model_fields[field_name]
+        yield Flag(name, field.annotation, field.description or "", field.default, PANELS[group])
+
+
+def _choice_flags() -> Iterator[Flag]:
+    methods = ", ".join(METHODS)
+    yield Flag("method", str, methods, DEFAULT_METHOD, "Common settings")
+    yield Flag(
+        "posthoc",
+        str,
+        "parts fitted after training: frozen_gp, kernel_vote or none; options as in "
+        "kernel_vote:max_images=4096",
+        "the method's",
+        "Common settings",
+    )
+
+
+def _option_flags() -> Iterator[Flag]:
+    """Each option once, in the panel of the methods that have it."""
+    owners: dict[str, list[str]] = {}
+    for method_name, method in METHODS.items():
+        for option in method.option_names:
+            owners.setdefault(option, []).append(method_name)
+    for option, methods in sorted(owners.items(), key=lambda item: (len(item[1]) > 1, item[1])):
+        fields = [METHODS[name].options.model_fields[option] for name in methods]
+        annotations = {str(field.annotation) for field in fields}
+        # Two methods may give a name different types; then the text is converted by the method's own model.
+        annotation = fields[0].annotation if len(annotations) == 1 else str
+        panel = f"Method {methods[0]}" if len(methods) == 1 else f"Methods {', '.join(methods)}"
+        yield Flag(option, annotation, fields[0].description or "", fields[0].default, panel)
 
 
 def _shown(default: object) -> str | bool:
@@ -22,7 +99,7 @@ def with_settings_flags(
 ) -> Callable[..., None]:
     """Give `command` a flag for each setting; it receives them, None where not given, as **flags.
 
-    without: settings that the command has an argument of its own for, or no use for.
+    without: settings that the command has its own argument for, or does not use.
     """
     hints = get_type_hints(command, include_extras=True)
     parameters = [
@@ -30,18 +107,14 @@ def with_settings_flags(
         for parameter in inspect.signature(command).parameters.values()
         if parameter.kind is not parameter.VAR_KEYWORD
     ]
-    section = ""
-    for name, field in TrainingSettings.model_fields.items():
-        section = SECTIONS.get(name, section)
-        if name in without:
+    for flag in setting_flags():
+        if flag.name in without:
             continue
-        option = typer.Option(
-            help=field.description, show_default=_shown(field.default), rich_help_panel=section
-        )
+        option = typer.Option(help=flag.help, show_default=_shown(flag.default), rich_help_panel=flag.panel)
         # Optional, so that a flag that was not given does not override the preset or the file.
-        annotation: Any = Annotated[Optional[field.annotation], option]  # noqa: UP045
+        annotation: Any = Annotated[Optional[flag.annotation], option]  # noqa: UP045
         parameters.append(
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+            inspect.Parameter(flag.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
         )
 
     def run(**arguments: Any) -> None:

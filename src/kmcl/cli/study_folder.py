@@ -1,54 +1,33 @@
-"""What the commands that run studies share: their arguments, and running one with its tables shown."""
+"""Shared by the commands that run studies: reading settings, resuming, running a study and showing it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from kmcl.cli.data import parse_dataset_options
 from kmcl.cli.interruption import INTERRUPTED
 from kmcl.errors import InputError
-from kmcl.training.settings import PRESETS, TrainingSettings, resolve_settings
+from kmcl.training.presets import preset_options
+from kmcl.training.resolution import merge_values
 
 if TYPE_CHECKING:
     from kmcl.reports.blocks import Picture
     from kmcl.studies.plan import StudyPlan
     from kmcl.studies.results import StudyResult
 
-NOT_OF_STUDIES = ("data", "data_options", "method", "seed", "devices", "nodes")
-"""Settings without a flag: a study has methods and seeds, and a process for each training."""
 
-DataArgument = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Argument(
-        metavar="DATA", help="Dataset word: digits, table:labels.csv, voc2007:DIR, coco2014:DIR, ..."
-    ),
-]
-SeedsOption = Annotated[str, typer.Option(metavar="0,1,2", help="Every method is trained with each.")]
-PresetOption = Annotated[str, typer.Option(help=f"Starting point: {', '.join(PRESETS)}.")]
-ConfigOption = Annotated[Optional[Path], typer.Option(help="YAML file of settings, over the preset.")]  # noqa: UP045
-OutputOption = Annotated[
-    Optional[Path],  # noqa: UP045
-    typer.Option("--output", help="Folder of the study.", show_default="runs/..., by the settings"),
-]
-ResumeOption = Annotated[
-    Optional[Path],  # noqa: UP045
-    typer.Option(metavar="FOLDER", help="Go on with this study; the same command again does it too."),
-]
-JobsOption = Annotated[
-    int, typer.Option(min=1, help="Trainings at a time, each with its share of the cores or its own GPU.")
-]
-
-
-def study_settings(
-    data: str | None, preset: str, config: Path | None, option: list[str] | None, flags: dict[str, Any]
-) -> TrainingSettings:
+def study_values(
+    data: str | None, preset: str, config: Path | None, option: list[str] | None, flags: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The common settings of a study by flat names: preset, then file, then flags."""
     options = parse_dataset_options(option)
-    return resolve_settings(data, preset, config, {**flags, "data_options": options or None})
+    values = merge_values(data, preset, config, {**flags, "data_options": options or None})
+    return preset_options(preset) | values
 
 
 def parse_numbers(name: str, text: str, kind: Callable[[str], Any]) -> tuple[Any, ...]:
@@ -61,7 +40,9 @@ def parse_numbers(name: str, text: str, kind: Callable[[str], Any]) -> tuple[Any
 
 def refuse_beside_resume(data: str | None, config: Path | None, output: Path | None, flags: Any) -> None:
     if data or config or output or any(value is not None for value in flags):
-        raise InputError("--resume goes on with the settings the study was started with; give nothing else")
+        raise InputError(
+            "--resume continues a study with the settings it was started with; give nothing else"
+        )
 
 
 def run_and_show(
@@ -70,11 +51,11 @@ def run_and_show(
     jobs: int,
     draw: Callable[[StudyResult], Sequence[Picture]],
 ) -> None:
-    """Run a study to its end, write and show its results; status 1 where members failed."""
+    """Run a study to completion, write and print its results; exit status 1 if members failed."""
     from rich.console import Console
 
     from kmcl.reports.figure_files import write_picture
-    from kmcl.studies.locks import held
+    from kmcl.storage.locks import locked
     from kmcl.studies.plan import default_folder
     from kmcl.studies.study import run_study
 
@@ -84,9 +65,9 @@ def run_and_show(
     try:
         result = run_study(plan, folder, jobs=jobs, console=console)
     except KeyboardInterrupt as stop:
-        typer.echo(f"Stopped; go on with the same command, or with --resume {folder}", err=True)
+        typer.echo(f"Stopped; resume with the same command, or with --resume {folder}", err=True)
         raise typer.Exit(INTERRUPTED) from stop
-    with held(folder / "locks" / "results.lock"):
+    with locked(folder / "locks" / "results.lock"):
         for picture in draw(result):
             write_picture(picture, folder)
     if int(os.environ.get("RANK", 0)) == 0:
@@ -98,13 +79,13 @@ def run_and_show(
 
 def resumed_plan(
     kind: str,
-    resume: Optional[Path],  # noqa: UP045
+    resume: Path | None,
     data: str | None,
     config: Path | None,
     output: Path | None,
     given: tuple[Any, ...],
 ) -> StudyPlan | None:
-    """The plan of the study to go on with, if there is one."""
+    """The plan of the study to resume, if there is one."""
     from kmcl.studies.plan import read_plan
 
     if resume is None:
@@ -112,5 +93,7 @@ def resumed_plan(
     refuse_beside_resume(data, config, output, given)
     plan = read_plan(resume)
     if plan.kind != kind:
-        raise InputError(f"{resume}: is a study of kind {plan.kind!r}; go on with kmcl {plan.kind} --resume")
+        raise InputError(
+            f"{resume}: is a study of kind {plan.kind!r}; resume it with kmcl {plan.kind} --resume"
+        )
     return plan

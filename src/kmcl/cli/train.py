@@ -13,20 +13,22 @@ from kmcl.cli.data import OptionArgument, parse_dataset_options
 from kmcl.cli.interruption import INTERRUPTED
 from kmcl.cli.settings_flags import with_settings_flags
 from kmcl.errors import InputError
-from kmcl.training.settings import PRESETS, TrainingSettings, resolve_settings
+from kmcl.training.presets import PRESETS
+from kmcl.training.resolution import resolve_settings
+from kmcl.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 FOLDER_VARIABLE = "KMCL_RUN_FOLDER"
-"""Tells the processes a distributed run starts on this machine where the run is."""
+"""The run's folder, for the processes that a distributed run starts on this machine."""
 
 
 def train_command(
     data: Annotated[
         Optional[str],  # noqa: UP045
         typer.Argument(
-            metavar="DATA", help="Dataset word: digits, table:labels.csv, voc2007:DIR, coco2014:DIR, ..."
+            metavar="DATA", help="Dataset spec: digits, table:labels.csv, voc2007:DIR, coco2014:DIR, ..."
         ),
     ] = None,
     preset: Annotated[str, typer.Option(help=f"Starting point: {', '.join(PRESETS)}.")] = "default",
@@ -60,8 +62,8 @@ def train_command(
 
 
 def _run(console: Console, folder: Path, settings: TrainingSettings | None) -> None:
-    from kmcl.cli.tables import print_metrics
     from kmcl.data.loading import LostWorkerError
+    from kmcl.reports.metrics_table import print_metrics
     from kmcl.training.checkpoints import CheckpointWriteError
     from kmcl.training.task import NonFiniteLossError
     from kmcl.training.train import resume, train
@@ -84,7 +86,7 @@ def _say_how_to_continue(folder: Path) -> None:
     checkpoint = folder / "checkpoints" / "last.ckpt"
     if checkpoint.is_file():
         typer.echo(
-            f"The last finished epoch is in {checkpoint}; go on with: kmcl train --resume {folder}", err=True
+            f"The last finished epoch is in {checkpoint}; resume with: kmcl train --resume {folder}", err=True
         )
     else:
         typer.echo(f"No epoch was finished; start again with: kmcl train --resume {folder}", err=True)
@@ -99,9 +101,10 @@ def _choose_folder(output: Path | None, settings: TrainingSettings) -> Path:
         raise InputError(
             "--output must be given where several processes start the same command (torchrun, SLURM)"
         )
-    data = Path(settings.data.split(":", 1)[-1]).stem or settings.data
+    spec = settings.data.spec
+    data = Path(spec.split(":", 1)[-1]).stem or spec
     started = datetime.now().strftime("%Y%m%d-%H%M%S")
-    folder = Path("runs") / f"{data}-{settings.method}-seed{settings.seed}-{started}"
+    folder = Path("runs") / f"{data}-{settings.method.name}-seed{settings.optimisation.seed}-{started}"
     os.environ[FOLDER_VARIABLE] = str(folder)
     return folder
 

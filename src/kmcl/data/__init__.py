@@ -1,24 +1,57 @@
-"""Datasets: one word opens any of them; see `open_dataset`."""
+"""Datasets: opened by `open_dataset`, and loaded as batches."""
 
 from __future__ import annotations
 
+from os import PathLike
+from typing import TYPE_CHECKING
+
 from kmcl.data.dataset import SPLIT_NAMES, UNKNOWN, Dataset, ImageStore, Split
+from kmcl.lazy_names import lazy_names
 
-__all__ = ["SPLIT_NAMES", "UNKNOWN", "Dataset", "ImageStore", "Split", "open_dataset"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kmcl.data.partners import partner_order
+    from kmcl.data.readers.options import CutOptions, ReaderOptions
+    from kmcl.data.readers.reader import Reader
+
+__all__ = [
+    "SPLIT_NAMES",
+    "UNKNOWN",
+    "CutOptions",
+    "Dataset",
+    "ImageStore",
+    "Reader",
+    "ReaderOptions",
+    "Split",
+    "open_dataset",
+    "partner_order",
+]
+
+_HOMES = {
+    "CutOptions": "kmcl.data.readers.options",
+    "Reader": "kmcl.data.readers.reader",
+    "ReaderOptions": "kmcl.data.readers.options",
+    "partner_order": "kmcl.data.partners",
+}
+
+__getattr__ = lazy_names(__name__, _HOMES)
 
 
-def open_dataset(word: str, **options: object) -> Dataset:
-    """Open the dataset that a word names: `digits`, `table:labels.csv`, `voc2007:DIR`, `coco2014:DIR`,
-    `adp:DIR`, `chestxray14:DIR` or `medmnist:FILE.npz`.
+def open_dataset(spec: str | PathLike[str] | Dataset | pd.DataFrame, **options: object) -> Dataset:
+    """Open a dataset by its spec: `digits`, `table:labels.csv`, `voc2007:DIR`, `coco2014:DIR`, `adp:DIR`,
+    `chestxray14:DIR` or `medmnist:FILE.npz`; or take a pandas DataFrame with an image column.
 
-    word:    the kind of dataset and where it is, separated by a colon.
+    spec:    the kind of dataset and where it is, separated by a colon; a path to a table needs no `table:`.
+             A DataFrame has the columns of a table; its relative image paths start from the option `root`,
+             by default the current folder. A `Dataset` is returned as it is.
     options: settings of that kind of dataset (`val_fraction=0.2`); values may be text, as a command line
              gives them. An unknown option is an InputError that suggests the nearest known one.
 
-    Images are decoded only when asked for; labels are read now, and what is wrong with them is an InputError
-    that names file and line.
+    Images are decoded only on access; labels are read at once, and errors in them raise an InputError that
+    names file and line, or the row of the DataFrame.
     """
     # The readers need pydantic, Pillow and scikit-learn; `import kmcl.data` stays light without them.
-    from kmcl.data.readers import read_dataset
+    from kmcl.data.readers.registry import read_dataset
 
-    return read_dataset(word, options)
+    return read_dataset(spec, options)

@@ -39,7 +39,7 @@ class ArrayImages:
 
 @dataclass(frozen=True)
 class MappedImages:
-    """The same over a .npy file, of which only the pages in use are in memory; pickles as a path."""
+    """The same over a memory-mapped .npy file; pickled as a path."""
 
     path: Path
     source: str

@@ -1,4 +1,4 @@
-"""Training augmentations: from images at the working size to varied images at the encoder's size.
+"""Training augmentations: from images at the working size to augmented images at the encoder's size.
 
     none     nothing
     light    shifts of up to an eighth of the side: for small images and symbols, which have no mirror image
@@ -39,7 +39,7 @@ CROPPED_FROM = 8 / 7
 
 @dataclass(frozen=True)
 class Augmentation:
-    """How large the images come in, relative to the result, and what is done to a batch of them.
+    """The size of the input images relative to the result, and the function applied to a batch of them.
 
     apply: (B x W x W x 3 uint8, result side S, B x DRAWS_PER_IMAGE uniforms) -> B x S x S x 3 uint8.
     """
@@ -55,8 +55,8 @@ def resize(image: Pixels, height: int, width: int) -> Pixels:
     """One height x width x 3 image, bilinear with antialiasing.
 
     Torch's uint8 kernel is 3 to 4 times as fast as Pillow's and equal to 1/255. It is the only torch
-    operation on the way to a batch: others hand even one image to torch's thread pool, and waiting for those
-    threads takes many times as long as the work itself where the cores are busy with the encoder.
+    operation in batch preparation: others pass even a single image to torch's thread pool, and waiting for
+    those threads takes many times as long as the work itself when the encoder keeps the cores busy.
     """
     planes = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)[None]
     resized = F.interpolate(planes, (height, width), mode="bilinear", antialias=True, align_corners=False)
@@ -138,8 +138,8 @@ AUGMENTATIONS: dict[AugmentationName, Augmentation] = {
 def cutout(images: Pixels, draws: Draws, *, side: float, only: npt.NDArray[np.int64] | None = None) -> None:
     """Cover, in place, a square of `side` of each image with one random colour.
 
-    The centre is uniform over the image and what sticks out is cut off, so between a quarter of the square
-    and all of it is covered. draws: B x 5 (place down and across, three colour values).
+    The centre is uniform over the image and the square is clipped to it, so between a quarter of the square
+    and all of it is covered. draws: B x 5 (vertical and horizontal position, three colour values).
     """
     extent = images.shape[1]
     length = int(side * extent + 0.5)
@@ -185,7 +185,7 @@ def jitter_colours(image: Image.Image, brightness: float, contrast: float, satur
 
         b (c (s x + (1 - s) g - 127.5) + 127.5),
 
-    cut to 0..255: one linear map of the three channels.
+    clipped to 0..255: one linear map of the three channels.
     """
     own = brightness * contrast * saturation
     red, green, blue = (brightness * contrast * (1 - saturation) * share for share in (0.299, 0.587, 0.114))

@@ -1,4 +1,4 @@
-"""Making one batch from its plan: read the images, deal with unreadable ones, augment."""
+"""Building one batch from its plan: read the images, handle unreadable ones, augment."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Batch(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """What comes back from the place where a batch is made.
+    """The result of building a batch, here or in a worker process.
 
-    bad_images: index in the split -> what is wrong, for the images left out of this batch. failure: the
-    message of an InputError; it travels as text because an exception that leaves a worker process arrives
-    wrapped in that worker's traceback.
+    bad_images: index in the split -> problem, for the images left out of this batch. failure: the
+    message of an InputError; passed as text because an exception raised in a worker process arrives wrapped
+    in that worker's traceback.
     """
 
     batch: Batch | None
@@ -86,8 +86,8 @@ class BatchMaker(TorchDataset[Delivery]):
     ) -> None:
         """Put the next readable image of the split into the slot.
 
-        Which one depends on the files alone, not on what this process met before, so every process and every
-        run agree, and batches keep their size, which processes that gather each other's features rely on.
+        Which one depends on the files alone, not on what this process has read before, so every process and
+        every run agree, and batches keep their size, as processes that gather each other's features require.
         """
         num_images = len(self.source)
         for step in range(1, num_images):

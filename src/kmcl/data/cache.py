@@ -1,12 +1,12 @@
-"""A decoded-image cache: every image decoded and resized once, then read as plain bytes.
+"""The image cache: every image decoded and resized once, then read as plain bytes.
 
 `open_cached` decodes the whole split to its working size before the first batch, with one thread per core,
-and keeps it as one uint8 array in memory or in a file. Training then decodes nothing, not even in its first
-epoch, and an unreadable image is met at the start of a run instead of in the middle of it. Batches are bit
-for bit those of the uncached loader.
+into one uint8 array in memory or in a file. Training then decodes nothing, not even in its first epoch, and
+an unreadable image is found at the start of a run instead of in the middle of it. Batches are bit-identical
+to those of the uncached loader.
 
-A cache that does not fit, in memory or on the disk, is not an error: a `CacheWarning` says how much was
-needed, and loading goes on uncached.
+A cache that does not fit into memory or on the disk is not an error: a `CacheWarning` says how much was
+needed, and images are decoded again for each batch.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from kmcl.errors import InputError
 CacheKind = Literal["none", "memory", "disk"]
 CACHE_KINDS: tuple[CacheKind, ...] = ("none", "memory", "disk")
 
-# Left free for the rest of the program when a cache in memory is considered.
+# Memory reserved for the rest of the program when deciding on a cache in memory.
 SPARE_MEMORY = 1 << 30
 
 
 class CacheWarning(UserWarning):
-    """The cache could not be used; the run goes on, more slowly."""
+    """The cache could not be used; the run continues, more slowly."""
 
 
 class MemoryImages:
@@ -94,7 +94,7 @@ def open_cached(
     skip_bad_images: bool = False,
     on_progress: Progress | None = None,
 ) -> ImageSource:
-    """The images of `store` at `size` x `size`, through a cache of the wanted kind where that is possible.
+    """The images of `store` at `size` x `size`, from a cache of the given kind if possible.
 
     on_progress is called with (images done, images in all) while the cache is filled. Without
     `skip_bad_images` the first unreadable image raises InputError.
@@ -115,7 +115,7 @@ def open_cached(
         )
         warnings.warn(
             f"no cache ({kind}) of {needed / 1e9:.2f} GB for {len(store)} images: {error.strerror or error}; "
-            f"going on without it ({advice})",
+            f"continuing without it ({advice})",
             CacheWarning,
             stacklevel=2,
         )

@@ -1,4 +1,4 @@
-"""What is wrong with a dataset: every image decoded, every row looked at."""
+"""Finding problems of a dataset: every image is decoded, every row checked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from kmcl.data import open_dataset
 from kmcl.data.dataset import Dataset, Split
-from kmcl.data.table_rows import RowError
+from kmcl.data.readers.table_rows import RowError
 from kmcl.errors import InputError
 
 ProblemKind = Literal[
@@ -25,14 +25,14 @@ ProblemKind = Literal[
     "label without positive",
 ]
 
-CHUNK = 256  # images in flight: enough for the threads, little enough to hold in memory
+CHUNK = 256  # images in flight: enough for the threads, few enough to fit in memory
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong.
+    """One problem.
 
-    line:  in the file of labels, where that has lines; row: the position in the split, from 0.
+    line:  in the label file, if it has lines; row: the position in the split, from 0.
     """
 
     kind: ProblemKind
@@ -55,20 +55,20 @@ Progress = Callable[[int, int], None]
 """Called with the number of images done and their total."""
 
 
-def check_word(
-    word: str, options: Mapping[str, object], num_threads: int = 2, progress: Progress | None = None
+def check_spec(
+    spec: str, options: Mapping[str, object], num_threads: int = 2, progress: Progress | None = None
 ) -> CheckReport:
     """Open a dataset and check it; rows that cannot be used are listed, other bad input is an InputError."""
     try:
-        dataset = open_dataset(word, **options)
+        dataset = open_dataset(spec, **options)
     except RowError as error:
         problems = [Problem("unusable row", p.message, line=p.line) for p in error.problems]
-        return CheckReport(str(error.path), 0, tuple(problems))
+        return CheckReport(str(error.source), 0, tuple(problems))
     return check_dataset(dataset, num_threads, progress)
 
 
 def check_dataset(dataset: Dataset, num_threads: int = 2, progress: Progress | None = None) -> CheckReport:
-    """Decode every image and look for what would spoil training or evaluation."""
+    """Decode every image and look for problems that affect training or evaluation."""
     total = sum(len(split) for split in dataset.splits.values())
     problems: list[Problem] = []
     seen: dict[bytes, tuple[str, int]] = {}
@@ -89,7 +89,7 @@ def check_dataset(dataset: Dataset, num_threads: int = 2, progress: Progress | N
 
 
 def _digest(split: Split, row: int) -> bytes | InputError:
-    """A hash of the decoded pixels, so that the same picture in two files or formats is found."""
+    """A hash of the decoded pixels, so that the same picture is found in different files or formats."""
     try:
         pixels = split.images.load(row)
     except InputError as error:

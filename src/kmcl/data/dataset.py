@@ -1,4 +1,4 @@
-"""What every reader returns: splits of images with their targets, images decoded only when asked for."""
+"""What every reader returns: splits of images with their targets; images are decoded only on access."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SPLIT_NAMES = ("train", "val", "test")
 
 
 class ImageStore(Protocol):
-    """Images by position, wherever they live (files, an array in memory, an archive).
+    """Images by position, wherever they are stored (files, an array in memory, an archive).
 
     Stores are picklable and cheap to copy to a worker process.
     """
@@ -22,7 +22,7 @@ class ImageStore(Protocol):
     def __len__(self) -> int: ...
 
     def name(self, index: int) -> str:
-        """The name a person knows the image by: its path, or `file.npz[12]`."""
+        """The name of the image for users: its path, or `file.npz[12]`."""
         ...
 
     def load(self, index: int, min_side: int | None = None) -> npt.NDArray[np.uint8]:
@@ -39,10 +39,9 @@ class Split:
     """One split: images and targets in a fixed order.
 
     targets: N x L int8, 1 present, 0 absent, UNKNOWN (-1) not annotated.
-    ignored: N x L bool, pairs that evaluation leaves out although they have a target (VOC's difficult
-             objects).
-    groups:  N strings or None; images of one group (a patient) must not stand in two splits.
-    lines:   N line numbers in the file that holds the labels, or None where that has no lines.
+    ignored: N x L bool, pairs that evaluation excludes although they have a target (VOC's difficult objects).
+    groups:  N strings or None; images of one group (a patient) must not be in two splits.
+    lines:   N line numbers in the label file, or None if it has no lines.
     """
 
     images: ImageStore
@@ -57,7 +56,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A named dataset with its labels and splits. `val` may be missing where the source has none."""
+    """A named dataset with its labels and splits. `val` may be missing if the source has none."""
 
     name: str
     labels: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Images at a working size: decoded, squashed to a square, and what could not be read.
+"""Images decoded and resized to squares of the working size, with the problems of unreadable ones.
 
 The square ignores the aspect ratio, as the ASL recipe and the paper do: nothing at the border is lost, and a
 label may depend on something there.
@@ -23,8 +23,8 @@ Progress = Callable[[int, int], None]
 class Rows(NamedTuple):
     """Images of one request, in its order.
 
-    pixels: B x size x size x 3 uint8. problems: what is wrong with the image in each slot that could not be
-    read; its pixels are meaningless.
+    pixels: B x size x size x 3 uint8. problems: the reason for each slot whose image could not be read; its
+    pixels are undefined.
     """
 
     pixels: Pixels
@@ -49,9 +49,9 @@ def decode_square(store: ImageStore, index: int, size: int) -> Pixels:
 
 
 class DecodedImages:
-    """Decodes on every request; `num_threads` above 1 decodes a request's images side by side.
+    """Decodes on every request; with `num_threads` above 1, a request's images in parallel.
 
-    Threads pay off because Pillow and torch release Python's lock while they decode and resize.
+    Threads help because Pillow and torch release the GIL while they decode and resize.
     """
 
     def __init__(self, store: ImageStore, size: int, *, num_threads: int = 1) -> None:
@@ -87,7 +87,7 @@ def decode_many(
         yield from map(outcome, indices)
         return
     with ThreadPoolExecutor(num_threads, thread_name_prefix="decode") as pool:
-        # In pieces: the pool would otherwise run ahead and hold every decoded image in memory.
+        # In chunks: the pool would otherwise run ahead and hold every decoded image in memory.
         piece = 64 * num_threads
         for start in range(0, len(indices), piece):
             yield from pool.map(outcome, indices[start : start + piece])

@@ -1,4 +1,4 @@
-"""What a dataset looks like: sizes, labels per image, counts, correlations, sizes of images."""
+"""The summary of a dataset: split sizes, labels per image, counts, correlations, image sizes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class LabelPair:
 
 @dataclass(frozen=True)
 class ImageSizes:
-    """Least, median and largest width and height of some images, evenly spaced over the dataset."""
+    """Smallest, median and largest width and height of some images, evenly spaced over the dataset."""
 
     num_sampled: int
     num_unreadable: int
@@ -74,7 +74,7 @@ class Description:
 
 
 def describe(dataset: Dataset, num_sampled: int = SAMPLED_IMAGES) -> Description:
-    """Summarise a dataset; `num_sampled` images are decoded to learn their sizes."""
+    """Summarise a dataset; `num_sampled` images are decoded for their sizes."""
     targets = np.concatenate([split.targets for split in dataset.splits.values()])
     carries = targets == 1
     num_carried = carries.sum(axis=1)

@@ -1,4 +1,4 @@
-"""Figures of a dataset: labels per image as the paper shows them, and which labels stand together."""
+"""Figures of a dataset: labels per image as in the paper, and which labels occur together."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kmcl.data.describe import Description
 from kmcl.errors import InputError
 
 BAR_COLOUR = "#3b6ea5"
-NUMBERED_LABELS = 20  # up to so many labels, cells carry their numbers
+NUMBERED_LABELS = 20  # up to this many labels, cells show their numbers
 
 
 def save_figures(description: Description, folder: Path) -> list[Path]:
-    """Write both figures as PNG into a folder, which is made if need be; returns their paths."""
+    """Write both figures as PNG into a folder, which is created if needed; returns their paths."""
     figures = {
         "labels_per_image.png": plot_labels_per_image(description),
         "co_occurrence.png": plot_co_occurrence(description),

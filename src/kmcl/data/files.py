@@ -1,4 +1,4 @@
-"""Images as files: decoding to RGB whatever the file holds, and the store over a folder."""
+"""Images as files: decoding any mode to RGB, and the store over a folder."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _to_rgb_array(image: Image.Image) -> npt.NDArray[np.uint8]:
     if image.has_transparency_data:
         image = image.convert("RGBA")
         if image.getchannel("A").getextrema() != (255, 255):
-            # What a transparent pixel hides is arbitrary, so it shows a white ground instead.
+            # The colour of a transparent pixel is arbitrary, so it becomes white.
             ground = Image.new("RGBA", image.size, (255, 255, 255, 255))
             image = Image.alpha_composite(ground, image)
     return np.array(image.convert("RGB"), dtype=np.uint8)
@@ -115,8 +115,8 @@ def require_file(path: Path, what: str) -> Path:
     return path
 
 
-def require_some_images(images: ImageFiles, source: Path) -> None:
-    """Refuse a list of images of which not one exists; single missing files are met when they are loaded."""
+def require_some_images(images: ImageFiles, source: Path | str) -> None:
+    """Raise InputError if none of the images exists; single missing files are found when they are loaded."""
     step = max(1, len(images) // 50)
     likely = [*range(0, len(images), step), *range(len(images))]
     if not any((images.root / str(images.names[index])).exists() for index in likely):

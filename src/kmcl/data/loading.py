@@ -1,8 +1,8 @@
 """From a split to batches: what training and evaluation iterate over.
 
-A batch is planned in the main process (`sampling`) and made, here or in a worker process, from its plan
-alone: read rows, augment, done. So one seed gives the same batches, bit for bit, with any number of workers,
-with or without a cache, after a resume, and spread over any number of processes.
+A batch is planned in the main process (`sampling`) and built, here or in a worker process, from its plan
+alone. So one seed gives bit-identical batches with any number of workers, with or without a cache, after a
+resume, and distributed over any number of processes.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ MAX_WORKERS = 8
 
 @dataclass(frozen=True)
 class LoaderSettings:
-    """How batches are made. `batch_size` is per process; None workers means a number chosen for the job.
+    """How batches are built. `batch_size` is per process; None workers means a number chosen automatically.
 
     balance_threshold: the label frequency below which sampling="balanced" repeats images (None: the median).
-    cache_dir: where cache="disk" keeps its files (None: the user's cache folder).
+    cache_dir: where cache="disk" stores its files (None: the user's cache folder).
     """
 
     batch_size: int = 64
@@ -78,11 +78,11 @@ class LoaderSettings:
 
 
 class LostWorkerError(RuntimeError):
-    """A worker process ended before its time; the message says what to try."""
+    """A worker process died; the message says what to try."""
 
 
 class EpochPlan(Protocol):
-    """The batches of an epoch, planned: what a `BatchLoader` makes batches of."""
+    """The plans of the batches of an epoch, from which a `BatchLoader` builds batches."""
 
     def set_epoch(self, epoch: int) -> None: ...
 
@@ -94,11 +94,11 @@ class EpochPlan(Protocol):
 class BatchLoader:
     """Iterates over the batches of an epoch; `set_epoch` chooses the epoch of the next iteration.
 
-    `sampler` has the same `set_epoch`, where training frameworks look for it. `bad_images` holds, for each
-    image left out so far (its index in the split), the sentence that says why, wherever it was met.
+    `sampler` has the same `set_epoch`, where training frameworks look for it. `bad_images` maps the index of
+    each image left out so far to the reason, whichever process read it.
     """
 
-    batch_sampler = None  # read by training frameworks beside `sampler`
+    batch_sampler = None  # read by training frameworks in addition to `sampler`
 
     def __init__(
         self, maker: TorchDataset[Delivery], plan: EpochPlan, *, num_workers: int, pin_memory: bool
@@ -140,7 +140,8 @@ class BatchLoader:
                     f"for lack of memory: use fewer workers (num_workers, now {self.num_workers}) or none (0)"
                 ) from error
             if delivery.failure is not None:
-                # Now rather than when the error's traceback lets go: torch would then wait seconds for them.
+                # Now rather than when the error's traceback is released: torch would then wait seconds for
+                # them.
                 del deliveries
                 self.close()
                 raise InputError(delivery.failure)
@@ -188,7 +189,7 @@ def make_eval_loader(
 ) -> BatchLoader:
     """Every image once, in order, resized to the square without augmentation.
 
-    With `skip_bad_images` an unreadable image is left out, so a batch may be smaller; `indices` tell.
+    With `skip_bad_images` an unreadable image is left out, so a batch may be smaller; see `indices`.
     """
     plan = EvaluationPlan(len(split), batch_size=settings.batch_size, rank=rank, world_size=world_size)
     return _loader(split, settings, "none", plan, "drop", on_cache_progress)
@@ -228,9 +229,9 @@ def _loader(
 
 
 def default_num_workers(augmentation: AugmentationName, *, decodes: bool) -> int:
-    """No workers where a batch is little more than a copy; else one per core, up to MAX_WORKERS.
+    """No workers if a batch is little more than a copy; else one per core, up to MAX_WORKERS.
 
-    Cached images that are only augmented leave one core to the encoder alone.
+    For cached images that are only augmented, one core is left to the encoder.
     """
     if not decodes and augmentation in ("none", "light"):
         return 0
@@ -238,7 +239,7 @@ def default_num_workers(augmentation: AugmentationName, *, decodes: bool) -> int
 
 
 def _as_is(delivery: Any) -> Any:
-    """Nothing to collate: a plan already stands for a whole batch."""
+    """Nothing to collate: a plan already describes a whole batch."""
     return delivery
 
 

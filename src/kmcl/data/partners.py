@@ -1,8 +1,8 @@
-"""Batches in which every labelled image meets another that shares a label with it (Algorithm 1, line 4).
+"""Batches in which every labelled image has another that shares a label with it (Algorithm 1, line 4).
 
 The contrastive term learns only from anchors with a positive in the batch. Under plain shuffling an image of
-a rare label often has none. Here the epoch is laid out as pairs that share a label, and a pair is never
-torn apart.
+a rare label often has none. Here the epoch is a sequence of pairs that share a label, and a pair is never
+split.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ BoolArray = npt.NDArray[np.bool_]
 def partner_order(present: BoolArray, global_batch_size: int, generator: np.random.Generator) -> IntArray:
     """An epoch's order whose consecutive runs of `global_batch_size` images hold a partner for each anchor.
 
-    In each full run, every image with a label that some other image of the split carries stands beside
-    another image that shares a label with it. Exceptions are images without a label and images whose labels
-    nobody else carries. Every image is placed once, except at most one repeated image per label (the partner
-    of one left over) and one per batch (to fill a last single slot); those, and the incomplete last batch,
-    which the caller drops, are what keeps "once per epoch" from being exact.
+    In each full run, every image with a label that some other image of the split carries is next to another
+    image that shares a label with it. Exceptions are images without a label and images whose labels no other
+    image carries. Every image is placed once, except at most one repeated image per label (the partner of one
+    left over) and one per batch (to fill a last single slot); because of those, and of the incomplete last
+    batch, which the caller drops, "once per epoch" is not exact.
 
     Shapes: present N x L; the result holds at least floor(N / global_batch_size) full runs.
     """
@@ -37,7 +37,7 @@ def partner_order(present: BoolArray, global_batch_size: int, generator: np.rand
     batch: list[int] = []
 
     def next_group(room: int) -> Group | None:
-        """The next group that fits; pairs met when only one slot is left wait for the next batch."""
+        """The next group that fits; pairs drawn when only one slot is left wait for the next batch."""
         if room >= 2 and waiting_pairs:
             return waiting_pairs.popleft()
         while shuffled:
@@ -88,10 +88,9 @@ def match_pairs(
 def _filler(
     present: BoolArray, carriers: list[IntArray], batch: list[int], generator: np.random.Generator
 ) -> int:
-    """An image for a batch's last slot when only pairs are left: one that finds a partner among the batch.
+    """An image for a batch's last slot when only pairs are left: one with a partner in the batch.
 
-    Where no such image exists outside the batch, one of the batch is shown a second time: nobody loses a
-    partner by that.
+    If no such image exists outside the batch, an image of the batch is repeated: no image loses its partner.
     """
     for label in generator.permutation(np.flatnonzero(present[batch].any(axis=0))):
         outside = np.setdiff1d(carriers[label], batch, assume_unique=False)

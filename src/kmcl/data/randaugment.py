@@ -114,7 +114,8 @@ OPERATIONS: tuple[Operation, ...] = (
 
 
 def rand_augment(image: Image.Image, draws: npt.NDArray[np.float64]) -> Image.Image:
-    """Apply `NUM_OPERATIONS` random operations; three uniform numbers each say which, how much, which way.
+    """Apply `NUM_OPERATIONS` random operations; three uniform numbers each give operation, strength and
+    direction.
 
     draws: at least NUM_OPERATIONS * DRAWS_PER_OPERATION numbers in [0, 1).
     """

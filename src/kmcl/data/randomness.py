@@ -1,8 +1,9 @@
-"""Random numbers that depend on (seed, epoch, place in the epoch) alone, so any process can draw them.
+"""Random numbers that depend on (seed, epoch, position in the epoch) alone, so any process can draw them.
 
 A counter-based generator (Philox 4x64) is a pure function of a key and a counter. The key is (seed, epoch);
-the counter says what is drawn. Nothing is carried from one draw to the next: a worker, another process of a
-distributed run, or a resumed run gets the same numbers for the same place without having drawn those before.
+the counter selects what is drawn. No state is carried from one draw to the next: a worker, another process of
+a distributed run, or a resumed run gets the same numbers for the same position without drawing the preceding
+ones.
 
 Every augmentation gets one row of `DRAWS_PER_IMAGE` uniform numbers per image and takes its choices from it.
 The row belongs to a *position* (the slot of the epoch's global order), not to an image, so an image that the
@@ -18,7 +19,7 @@ import numpy.typing as npt
 DRAWS_PER_IMAGE = 32
 _DRAWS_PER_STEP = 4
 
-# The counter's highest word keeps the two uses of one key apart.
+# The counter's highest 64-bit word separates the two uses of one key.
 _IMAGE_STREAM = 0
 _ORDER_STREAM = 1
 
@@ -32,7 +33,7 @@ def _generator(seed: int, epoch: int, step: int, stream: int) -> np.random.Gener
 def image_uniforms(seed: int, epoch: int, first_position: int, num_images: int) -> npt.NDArray[np.float64]:
     """Uniform numbers in [0, 1) for `num_images` consecutive positions of an epoch.
 
-    Row i is the same whether it is asked for alone or among others: it starts at its own counter step.
+    Row i is the same whether it is drawn alone or with others: it starts at its own counter step.
 
     Returns: num_images x DRAWS_PER_IMAGE.
     """

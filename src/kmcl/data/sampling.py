@@ -25,7 +25,7 @@ SAMPLINGS: tuple[Sampling, ...] = ("shuffle", "balanced", "partners")
 
 
 class BatchPlan(NamedTuple):
-    """All that is needed to make one batch of one process, wherever it is made.
+    """Everything needed to build one batch of one process, wherever it is built.
 
     indices: positions in the split; first_position: the slot of indices[0] in the epoch's global order.
     """
@@ -38,8 +38,8 @@ class BatchPlan(NamedTuple):
 class TrainingPlan(Sampler[BatchPlan]):
     """The batches of one process for the current epoch, in the order of the chosen sampling.
 
-    The last incomplete batch is dropped. A split smaller than one global batch gives a single batch of what
-    there is (less the remainder that would make the ranks unequal).
+    The last incomplete batch is dropped. A split smaller than one global batch gives a single batch of all
+    images (less the remainder that would make the ranks unequal).
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class TrainingPlan(Sampler[BatchPlan]):
             )
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration; a resumed run goes on by setting the epoch it is in."""
+        """Choose the epoch of the next iteration; a resumed run sets the epoch it continues with."""
         self._epoch = epoch
 
     def __len__(self) -> int:
@@ -114,7 +114,7 @@ class EvaluationPlan(Sampler[BatchPlan]):
         self._parts = [np.array_split(batch, world_size)[rank] for batch in batches]
 
     def set_epoch(self, epoch: int) -> None:
-        """Nothing depends on the epoch here; both plans answer the same calls."""
+        """Required by the interface; nothing depends on the epoch here."""
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -159,14 +159,14 @@ def balanced_order(
 ) -> npt.NDArray[np.int64]:
     """Fill `num_slots` so that image i appears floor(r_i) or ceil(r_i) times, r_i on average over epochs.
 
-    Repeat-factor sampling rounds every r_i by its own coin, which lets the length of an epoch vary and
-    breaks learning-rate schedules. Systematic sampling (one random offset, equal steps along the cumulative
-    factors in a random order) has the same expectation and a fixed total.
+    Repeat-factor sampling rounds every r_i at random independently, which makes the length of an epoch vary
+    and breaks learning-rate schedules. Systematic sampling (one random offset, equal steps along the
+    cumulative factors in a random order) has the same expectation and a fixed total.
     """
     shuffled = generator.permutation(len(repeats))
     ends = np.cumsum(repeats[shuffled])
     ends *= num_slots / ends[-1]
     points = np.arange(num_slots) + generator.random()
-    # Rounding in the cumulative sum can leave the last end a hair below num_slots.
+    # Rounding in the cumulative sum can leave the last end slightly below num_slots.
     chosen = np.minimum(np.searchsorted(ends, points, side="right"), len(repeats) - 1)
     return generator.permutation(shuffled[chosen])

@@ -1,17 +1,18 @@
-"""What was computed from large source files, kept in the user's cache folder until the files change."""
+"""Arrays computed from large source files, cached in the user's cache folder until the files change."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import sys
-import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+
+from kmcl.storage.atomic import replacing
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 
@@ -28,7 +29,7 @@ def cache_folder() -> Path:
 
 
 def fingerprint(sources: Sequence[Path], version: str) -> str:
-    """A key that changes with the place, size or time of a source, or with the version of what reads it."""
+    """A key that changes with the path, size or time of a source, or with the version of its reader."""
     digest = hashlib.sha256(version.encode())
     for source in sources:
         state = source.stat()
@@ -40,7 +41,7 @@ def cached_arrays(name: str, sources: Sequence[Path], version: str, compute: Cal
     """The arrays that `compute` returns, from the cache when `sources` are unchanged.
 
     Neither an unreadable cache file nor a folder that cannot be written is an error: the arrays are then
-    computed anew.
+    computed again.
     """
     path = cache_folder() / "sources" / f"{name}-{fingerprint(sources, version)}.npz"
     try:
@@ -49,23 +50,15 @@ def cached_arrays(name: str, sources: Sequence[Path], version: str, compute: Cal
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
         pass
     arrays = compute()
-    write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+    try_to_write(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
     return arrays
 
 
-def write_atomically(path: Path, write: Callable[[str], None]) -> bool:
-    """Let `write` fill a temporary file beside `path`, then move it there; False if the disk refuses."""
+def try_to_write(path: Path, write: Callable[[Path], None]) -> bool:
+    """Let `write` fill a temporary file that then replaces `path`; False if it cannot be written."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".partial-", suffix=path.suffix)
-        os.close(handle)
+        with replacing(path) as temporary:
+            write(temporary)
     except OSError:
         return False
-    try:
-        write(temporary)
-        os.replace(temporary, path)
-    except OSError:
-        return False
-    finally:
-        Path(temporary).unlink(missing_ok=True)
     return True

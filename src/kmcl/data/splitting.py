@@ -1,4 +1,4 @@
-"""Cutting a dataset into splits that keep the labels' proportions (iterative stratification)."""
+"""Splitting a dataset so that the labels' proportions are preserved (iterative stratification)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kmcl.data.dataset import Split
-from kmcl.data.options import CutOptions, ReaderOptions
+from kmcl.data.readers.options import CutOptions, ReaderOptions
 from kmcl.data.selection import select, take_subset
 from kmcl.errors import InputError
 
@@ -24,7 +24,8 @@ def stratify(
     The iterative stratification of Sechidis, Tsoumakas and Vlahavas (2011): the rarest label that still has
     unassigned rows goes first; each of its rows goes to the part that lacks most of that label, then to the
     part that lacks most rows, then to one at random. Here the unit is a group, counted with all its rows, so
-    a patient's images stay together; large groups go before small ones, which can still even things out.
+    a patient's images stay together; large groups are assigned before small ones, which can still balance the
+    parts.
 
     targets:   N x L; only 1 counts as carrying a label.
     fractions: one per part, summing to 1.
@@ -44,7 +45,7 @@ def stratify(
     wanted_rows = [fraction * len(targets) for fraction in fractions]
     wanted_labels = np.outer(fractions, carries.sum(axis=0)).tolist()
     sizes = size_of_unit.tolist()
-    # The arithmetic below runs once per unit on a handful of labels: plain lists beat arrays there.
+    # The arithmetic below runs once per unit on a few labels: plain lists are faster than arrays there.
     labels_of_unit = [np.flatnonzero(row).tolist() for row in counts_UL]
     counts_of_unit = [row[row > 0].tolist() for row in counts_UL]
     part_of_unit = np.full(num_units, -1, dtype=np.int64)
@@ -75,15 +76,15 @@ def stratify(
 
 
 def cut_split(split: Split, fractions: Sequence[float], seed: int) -> list[Split]:
-    """Cut a split into stratified parts, each in the order of the original; see `stratify`."""
+    """Divide a split into stratified parts, each in the order of the original; see `stratify`."""
     part_of_row = stratify(split.targets, fractions, seed, split.groups)
     return [select(split, np.flatnonzero(part_of_row == part)) for part in range(len(fractions))]
 
 
 def finish_splits(splits: dict[str, Split], options: ReaderOptions) -> dict[str, Split]:
-    """Give a reader's splits the validation cut and the subset that its options ask for.
+    """Apply the validation split and the subset that a reader's options request.
 
-    The cut comes first, so that every subset of a data-size study is judged on the same `val`.
+    The validation split comes first, so that every subset of a data-size study is judged on the same `val`.
     """
     splits = dict(splits)
     fraction = options.val_fraction if isinstance(options, CutOptions) else 0.0

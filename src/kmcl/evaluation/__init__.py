@@ -1,5 +1,31 @@
 """From predictions to figures: metrics, thresholds, calibration, uncertainty and their intervals.
 
-Everything here is a pure function over NumPy arrays; `metrics.evaluate` puts the metrics together. A pair
-(image, label) whose target is unknown or ignored takes part in none of them.
+Everything here is a pure function over NumPy arrays; `evaluate` puts the metrics together. A pair (image,
+label) whose target is unknown or ignored is excluded from all of them.
 """
+
+from kmcl.evaluation.bootstrap import BootstrapInterval, PairedDifference, bootstrap_map, compare_map
+from kmcl.evaluation.decisions import DecisionMetrics
+from kmcl.evaluation.frequency import FrequencyGroup
+from kmcl.evaluation.image_ranking import ImageRanking
+from kmcl.evaluation.metrics import Evaluation, LabelMetrics, evaluate
+from kmcl.evaluation.predictions import Predictions
+from kmcl.evaluation.ranking import mean_average_precision
+from kmcl.evaluation.thresholds import LabelThresholds, choose_thresholds
+
+__all__ = [
+    "BootstrapInterval",
+    "DecisionMetrics",
+    "Evaluation",
+    "FrequencyGroup",
+    "ImageRanking",
+    "LabelMetrics",
+    "LabelThresholds",
+    "PairedDifference",
+    "Predictions",
+    "bootstrap_map",
+    "choose_thresholds",
+    "compare_map",
+    "evaluate",
+    "mean_average_precision",
+]

@@ -1,4 +1,4 @@
-"""Do labels that the model holds similar occur together: rank correlation of two label-by-label matrices."""
+"""Rank correlation of two label-by-label matrices: do labels with similar kernels occur together?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kmcl.evaluation.ranking import Values
 class Agreement:
     """Spearman's correlation over pairs of different labels, with a Mantel test.
 
-    p_value: share of random renamings of the labels that correlate at least as well, the observed one
+    p_value: share of random permutations of the labels that correlate at least as well, the observed order
     included. Pairs of one label are not independent, so the usual p-value of Spearman would be too small.
     """
 
@@ -33,7 +33,7 @@ class Agreement:
 def label_agreement(
     cooccurrence: Values, similarity: Values, generator: np.random.Generator, num_permutations: int = 999
 ) -> Agreement:
-    """Compare two symmetric L x L matrices, the diagonal left aside; higher means closer in both.
+    """Compare two symmetric L x L matrices without their diagonals; higher means closer in both.
 
     NaN correlation and p-value when one of the matrices is the same for all pairs.
     """
@@ -54,7 +54,7 @@ def label_agreement(
     at_least = 0
     for _ in range(num_permutations):
         renamed = generator.permutation(num_labels)
-        # The margin counts a renaming that gives the same correlation in another order of summation.
+        # The margin counts permutations with the same correlation up to rounding of another summation order.
         at_least += int(first @ second_matrix[renamed[rows], renamed[columns]] >= observed - 1e-12)
     return Agreement(observed, (1 + at_least) / (1 + num_permutations), len(rows), num_permutations)
 
@@ -83,7 +83,7 @@ def _check_symmetric(name: str, matrix: Values) -> None:
 
 
 def _standard_ranks(values: Values) -> Values:
-    """Ranks, equal values sharing theirs, centred and of length 1; all 0 when all values are equal.
+    """Ranks with ties averaged, centred and of norm 1; all 0 when all values are equal.
 
     The product of two such vectors is Spearman's correlation.
     """

@@ -1,4 +1,4 @@
-"""How far chance goes: bootstrap intervals for mAP, and for the difference between two models.
+"""Bootstrap intervals for mAP, and for the difference between two models.
 
 Images are drawn with replacement. An image drawn m times is one with weight m, so each label is sorted once
 and every resample is a weighted average precision over the same ranking: the cost is one pass over the
@@ -28,13 +28,13 @@ _RESAMPLES_AT_ONCE = 64
 
 @dataclass(frozen=True)
 class BootstrapInterval:
-    """An estimate with its interval: the percentiles of the resamples, moved so that they centre on it.
+    """An estimate with its interval: the percentiles of the resamples, shifted to be centred on it.
 
-    Average precision of few positives comes out too high on the whole, and on a resample (fewer distinct
-    images still) higher again. The plain percentile interval carries that twice and misses the truth on one
-    side; moved by `bias` it always contains the estimate and covers better.
+    Average precision is biased upwards with few positives, and more so on a resample, which has fewer
+    distinct images. The plain percentile interval contains that bias twice and misses the true value on one
+    side; shifted by `bias` it always contains the estimate and has better coverage.
 
-    bias:          mean of the resamples minus the estimate; about how far the estimate itself is too high.
+    bias:          mean of the resamples minus the estimate; about the bias of the estimate itself.
     num_undefined: resamples that drew no positive of any label; they are left out.
     """
 
@@ -55,8 +55,8 @@ class BootstrapInterval:
 class PairedDifference:
     """mAP of the first model, of the second, and of the first minus the second on the same resamples.
 
-    p_value: two-sided, twice the smaller share of resamples, moved like the interval, on either side of no
-    difference (the observed data counted as one of them on both sides, so it is never 0).
+    p_value: two-sided, twice the smaller share of resamples, shifted like the interval, on either side of 0
+    (the observed data counted as one of them on both sides, so it is never 0).
     """
 
     first: BootstrapInterval
@@ -77,7 +77,7 @@ def bootstrap_map(
     """Interval of the mean average precision under resampling of the images.
 
     A label whose positives are all absent from a resample is left out of that resample's mean, as it is
-    left out of mAP itself. The interval tells the chance in the images, not that in the training.
+    left out of mAP itself. The interval covers the sampling of images, not the randomness of training.
     """
     _check(num_resamples, level, len(predictions))
     (samples,) = _resample_map((predictions,), generator, num_resamples)
@@ -91,7 +91,7 @@ def compare_map(
     num_resamples: int = 1000,
     level: float = 0.95,
 ) -> PairedDifference:
-    """Paired bootstrap: both models on the same resampled images, so that what makes an image hard cancels.
+    """Paired bootstrap: both models on the same resampled images, so that the difficulty of an image cancels.
 
     Raises InputError unless both were made from the same images, labels and targets, in the same order.
     """
@@ -108,8 +108,8 @@ def compare_mean_map(
     """Paired bootstrap of two methods, each trained several times: of the mean mAP of their models.
 
     Images are resampled once for all models; in each resample the mAP is averaged over the models of a
-    method, and the difference of the two means is taken. The interval tells how far the choice of images
-    could move the mean difference of *these* models. What other seeds would give is in their spread alone.
+    method, and the difference of the two means is taken. The interval covers how the sample of images affects
+    the mean difference of *these* models. The effect of other seeds is visible in their spread alone.
     """
     models = (*first, *second)
     if not first or not second:
@@ -135,7 +135,8 @@ def compare_mean_map(
 
 
 class _LabelRanking(NamedTuple):
-    """One label's evaluated images, sorted by falling score and cut where precision is to be known.
+    """One label's evaluated images, sorted by falling score and divided into blocks where precision is
+    evaluated.
 
     order:          images by falling score, down to the last block that has a positive.
     starts:         where each block begins in `order`; a block ends with a group of equal scores that
@@ -174,7 +175,7 @@ def _weighted_average_precisions(ranking: _LabelRanking, weights: Weights) -> Va
     predicted = np.add.reduceat(weights[ranking.order], ranking.starts, axis=0).cumsum(axis=0)
     gained = np.add.reduceat(weights[ranking.positive_order], ranking.positive_starts, axis=0)
     true_positives = gained.cumsum(axis=0)
-    # Where nothing was drawn so far, nothing is gained: any denominator serves.
+    # If nothing was drawn so far, the numerator is 0: any denominator will do.
     terms = gained * (true_positives / np.maximum(predicted, 1))
     positives = true_positives[-1]
     return np.where(positives > 0, terms.sum(axis=0) / np.maximum(positives, 1), np.nan)
@@ -205,7 +206,7 @@ def _resample_map(
 
 
 def _draw_weights(num_images: int, num_resamples: int, generator: np.random.Generator) -> Weights:
-    """N x R: how often each image stands in each resample of N images."""
+    """N x R: how often each image is drawn in each resample of N images."""
     counts = [
         np.bincount(generator.integers(num_images, size=num_images), minlength=num_images)
         for _ in range(num_resamples)
@@ -240,7 +241,7 @@ def _check(num_resamples: int, level: float, num_images: int) -> None:
 
 
 def _check_same_truth(first: Predictions, second: Predictions) -> None:
-    """Refuse a comparison of models that did not answer the same question."""
+    """Raise InputError unless both models were evaluated on the same labels, images and targets."""
     if first.labels != second.labels:
         raise InputError(f"the labels differ: {_first_difference(first.labels, second.labels)}")
     if first.names != second.names:

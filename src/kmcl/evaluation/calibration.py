@@ -1,9 +1,9 @@
-"""Do the probabilities mean what they say: reliability curve and expected calibration error.
+"""Calibration of probabilities: reliability curve and expected calibration error.
 
-A label's probability is held against how often the label is present (the probability of a yes, not the
-confidence in the decision), as scikit-learn's `calibration_curve` does. In most data the absent pairs are
-far more, and easy: pooled over all labels they hide what happens to the rare yes, so the mean over labels
-and the equal-mass bins stand beside the pooled figure.
+A label's probability is compared with how often the label is present (the probability of the positive class,
+not the confidence in the decision), as scikit-learn's `calibration_curve` does. In most data absent pairs are
+far more numerous, and easy: pooled over all labels they hide the rare positives, so the mean over labels and
+equal-mass bins are reported next to the pooled figure.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""From scores to yes or no, and how good the decisions are: CP, CR, CF1, OP, OR, OF1.
+"""From scores to binary decisions, and their quality: CP, CR, CF1, OP, OR, OF1.
 
 Choices made here, because published code differs on them:
 
-- A score *at* its threshold is a yes.
+- A score *at* its threshold is a positive prediction.
 - C (per label): precision and recall are averaged over the labels that have a positive; labels without one
   are left out of both means. A label with positives that is never predicted has precision 0 and stays in
   the mean, as in the evaluation code of ML-GCN and of those derived from it; leaving it out would reward a
-  model for never daring. Such labels are named.
+  model for never predicting a label. Such labels are listed.
 - CF1 is the harmonic mean of CP and CR, not the mean of the labels' F1; OF1 that of OP and OR.
-- O (overall): counts are summed over all labels, those without positives included (a yes there is a false
-  positive). When nothing is predicted OP is 0. ML-GCN's code adds 1 to the denominator of OP for every
+- O (overall): counts are summed over all labels, those without positives included (a prediction there is a
+false positive). When nothing is predicted OP is 0. ML-GCN's code adds 1 to the denominator of OP for every
   label that is never predicted; this code does not.
 - Top k: an image's k highest evaluated scores are its predictions, whatever their values; with
-  `thresholds`, only those of the k that reach theirs (what the code of ML-GCN does). Equal scores: the
-  label that comes first wins.
+  `thresholds`, only those of the k that reach theirs (what the code of ML-GCN does). Among equal scores the
+  first label wins.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ Thresholds = float | npt.NDArray[np.floating]
 class DecisionMetrics:
     """Quality of a set of decisions; fractions in [0, 1], NaN where undefined.
 
-    precision, recall, f1: one value per label; NaN for a label without positives, whose yes can only be
-    wrong and whose recall has no meaning.
-    never_predicted:       labels with positives and not one yes; they count as 0 in CP.
+    precision, recall, f1: one value per label; NaN for a label without positives, whose predictions can only
+    be wrong and whose recall is undefined.
+    never_predicted:       labels with positives that are never predicted; they count as 0 in CP.
     """
 
     CP: float

@@ -30,20 +30,20 @@ class FrequencyGroup:
 def frequency_groups(
     labels: tuple[str, ...], average_precisions: Values, counts: npt.NDArray[np.integer]
 ) -> tuple[FrequencyGroup, ...]:
-    """Split the labels in terciles by count and average the precision of each.
+    """Split the labels into terciles by count and average the precision of each.
 
-    counts: L numbers of positives, those of the training set as a rule.
+    counts: L numbers of positives, usually of the training set.
 
-    A label's place is the share of labels with a lower count, plus half the share with the same count
-    (itself included): below 1/3 it is rare, below 2/3 medium, else frequent. Labels with equal counts
-    therefore stand in the same group, and a group may be empty: with equal counts everywhere all are medium.
+    A label's rank is the share of labels with a lower count, plus half the share with the same count
+    (itself included): below 1/3 it is rare, below 2/3 medium, else frequent. Labels with equal counts are
+    therefore in the same group, and a group may be empty: with equal counts everywhere all are medium.
     """
     if counts.shape != (len(labels),) or (counts < 0).any():
         raise InputError(f"label counts must be {len(labels)} numbers of at least 0, got {counts.tolist()}")
     ordered = np.sort(counts)
     lower = np.searchsorted(ordered, counts, side="left")
     lower_or_equal = np.searchsorted(ordered, counts, side="right")
-    # place = (lower + lower_or_equal) / 2L, compared with 1/3 and 2/3 in whole numbers.
+    # rank = (lower + lower_or_equal) / 2L, compared with 1/3 and 2/3 in integers.
     group_of_label = np.minimum(3 * (lower + lower_or_equal) // (2 * len(labels)), 2)
     return tuple(
         _group(name, labels, average_precisions, counts, np.flatnonzero(group_of_label == group))

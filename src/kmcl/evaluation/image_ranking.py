@@ -1,7 +1,8 @@
 """How well one image ranks its labels: ranking loss, coverage, label ranking average precision.
 
-Each is a mean over the images where it is defined. scikit-learn counts an image where it is not (no label
-present, or none absent) as perfect; here such images are left out and the number that remain is given.
+Each is a mean over the images where it is defined. scikit-learn counts an image where it is undefined (no
+label present, or none absent) as perfect; here such images are left out and the number of the others is
+returned.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ class ImageRanking(NamedTuple):
     ranking_loss:                    share of (present, absent) label pairs of an image in the wrong order,
                                      equal scores counting as wrong; lower is better.
     coverage:                        how many labels must be taken from the top of an image's ranking to
-                                     have all present ones, at best the number present; lower is better.
-    label_ranking_average_precision: for each present label, the share of present ones among the labels
+    include all present ones, at best the number present; lower is better. label_ranking_average_precision:
+    for each present label, the share of present ones among the labels
                                      that score at least as high; higher is better.
-    num_images_with_both:            images with a present and an absent label: the base of the ranking loss.
-    num_images_with_positives:       images with a present label: the base of the other two.
+    num_images_with_both:            images with a present and an absent label, over which the ranking loss is
+    averaged. num_images_with_positives:       images with a present label, over which the other two are
+    averaged.
     """
 
     ranking_loss: float
@@ -47,7 +49,7 @@ class _Places(NamedTuple):
 
 
 def image_ranking(predictions: Predictions) -> ImageRanking:
-    """Compute the three over all evaluated pairs; a metric that no image defines is NaN."""
+    """Compute the three over all evaluated pairs; a metric that is defined for no image is NaN."""
     places = _places_of_positives(predictions)
     num_images = len(predictions)
     num_positives = predictions.positive.sum(axis=1)

@@ -14,7 +14,7 @@ JsonObject = dict[str, Any]
 def to_json_object(result: Any) -> JsonObject:
     """Turn a dataclass or NamedTuple into a dict that `json.dumps(..., allow_nan=False)` accepts.
 
-    NaN, the mark of an undefined metric, becomes None, because JSON has no NaN and strict readers stop at it.
+    NaN, which marks an undefined metric, becomes None, because JSON has no NaN and strict parsers reject it.
     Infinity cannot be written either and is refused with a ValueError.
     """
     return cast(JsonObject, _json_value(result))

@@ -51,7 +51,7 @@ class Evaluation:
     """Every metric of one set of predictions; fractions in [0, 1], NaN where undefined.
 
     threshold:              the one threshold of all labels, or None when each label has its own; the value
-                            that was used stands beside each label in any case.
+    that was used is listed with each label in any case.
     at_threshold:           all scores that reach their threshold are predictions.
     top_k:                  the k highest scores of each image are its predictions.
     top_k_at_threshold:     those of the k that also reach their threshold.
@@ -92,8 +92,8 @@ def evaluate(
 
     thresholds:   one value for all labels or L values, in [0, 1].
     top_k:        how many labels of each image the top-k metrics take.
-    label_counts: L numbers of positives that make a label rare, medium or frequent; those of the training
-                  set as a rule. Without them the evaluated positives are counted.
+    label_counts: L numbers of positives that make a label rare, medium or frequent; usually of the training
+    set. Without them the evaluated positives are counted.
     """
     threshold_values = check_thresholds(thresholds, predictions.num_labels)
     points = label_points(predictions)

@@ -1,8 +1,7 @@
-"""What a model said about a split, with the truth beside it: the input of every metric, and its file."""
+"""A model's predictions for a split with the targets: the input of every metric, and its file format."""
 
 from __future__ import annotations
 
-import os
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import numpy.typing as npt
 
 from kmcl.data.dataset import UNKNOWN
 from kmcl.errors import InputError
+from kmcl.storage.atomic import replacing
 
 FORMAT = "kmcl-predictions-1"
 
@@ -31,7 +31,7 @@ class Predictions:
     targets:  N x L int8, 1 present, 0 absent, -1 not annotated.
     ignored:  N x L bool or None, pairs that evaluation leaves out although they have a target.
     sigma:    N x L float32 or None, the standard deviation of each label's kernel, above 0.
-    features: N x D float32 or None, what the encoder gave.
+    features: N x D float32 or None, the encoder's features.
     """
 
     labels: tuple[str, ...]
@@ -88,7 +88,7 @@ class Predictions:
         return np.asarray(self.targets == 0) & self.evaluated
 
     def save(self, path: Path | str) -> None:
-        """Write a .npz file without pickled objects; an interrupted write leaves the old file whole."""
+        """Write a .npz file without pickled objects; an interrupted write leaves the old file intact."""
         path = Path(path)
         arrays: dict[str, Any] = {
             "format": np.array(FORMAT),
@@ -99,17 +99,12 @@ class Predictions:
         }
         optional = {"ignored": self.ignored, "sigma": self.sigma, "features": self.features}
         arrays |= {name: array for name, array in optional.items() if array is not None}
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
-        try:
-            with unfinished.open("wb") as file:
-                np.savez(file, **arrays)
-            os.replace(unfinished, path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, **arrays)
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
-        """Read a file that `save` wrote; raise InputError naming the file when it is broken or foreign."""
+        """Read a file that `save` wrote; raises InputError naming the file if it is broken or not one."""
         path = Path(path)
         try:
             archive = np.load(path, allow_pickle=False)

@@ -11,13 +11,13 @@ from kmcl.evaluation.ranking import OperatingPoints, Values, area_under_roc, ope
 
 
 class ErrorDetection(NamedTuple):
-    """What one uncertainty knows about the errors.
+    """How well one uncertainty predicts the errors.
 
-    auroc:      probability that a wrong decision is more uncertain than a right one; 0.5 knows nothing,
-                below 0.5 points the wrong way. NaN when all decisions are right, or all wrong.
+    auroc:      probability that a wrong decision is more uncertain than a right one; 0.5 is chance, below 0.5
+    is worse than chance. NaN when all decisions are right, or all wrong.
     aurc:       area under the risk-coverage curve: the error rate among the n most certain decisions, mean
-                over all n. Lower is better; an order by chance gives the error rate itself.
-    best_aurc:  what an order with all errors last would give.
+                over all n. Lower is better; a random order gives the error rate itself.
+    best_aurc:  the area for an order with all errors last.
     error_rate: share of wrong decisions.
     """
 
@@ -28,7 +28,7 @@ class ErrorDetection(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """Share of the way from chance to the best order: 1 best, 0 chance, negative worse than chance."""
+        """Normalised gain over a random order: 1 best, 0 chance, negative worse than chance."""
         distance = self.error_rate - self.best_aurc
         return (self.error_rate - self.aurc) / distance if distance > 0 else float("nan")
 

@@ -1,4 +1,4 @@
-"""Everything a finished run says about its model: choices made on val, then test measured once with them."""
+"""The metrics of a finished run: thresholds and calibration chosen on val, then test evaluated once."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from kmcl.evaluation.uncertainty import UncertaintyReports, compare_uncertaintie
 
 @dataclass(frozen=True)
 class SplitSummary:
-    """One split measured.
+    """The metrics of one split.
 
     evaluation:                at the one threshold of all labels
     evaluation_own_thresholds: at each label's own, chosen on val; None where there is no val
-    calibration_*:             of the scores as they are, with a temperature per label, and with a bias too
-    uncertainty:               which numbers tell right decisions from wrong ones
+    calibration_*:             of the raw scores, with a temperature per label, and with a bias too
+    uncertainty:               how well each uncertainty separates right decisions from wrong ones
     """
 
     map_interval: BootstrapInterval
@@ -60,7 +60,7 @@ def summarise_run(
     label_counts: npt.NDArray[np.integer] | None = None,
     seed: int = 0,
 ) -> RunSummary:
-    """Choose thresholds and temperatures on val and measure both splits with them.
+    """Choose thresholds and temperatures on val and evaluate both splits with them.
 
     label_counts: positives of each label in the training set, for rare, medium and frequent labels
     seed:         of the bootstrap

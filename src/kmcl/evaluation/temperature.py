@@ -1,15 +1,15 @@
-"""Temperature scaling per label: probabilities that mean what they say, fitted on the validation split.
+"""Temperature scaling per label: calibrated probabilities, fitted on the validation split.
 
     p' = sigmoid(logit(p) / T + c)
 
-T is the label's temperature, above 1 where the model is too sure; c its bias, 0 unless asked for. A
-temperature keeps each label's ranking (average precision and AUC) and the decisions at 0.5; a bias moves
-those decisions. Losses that treat present and absent labels differently, like the asymmetric loss, shift
-probabilities to one side, which only a bias can undo.
+T is the label's temperature, above 1 where the model is overconfident; c its bias, 0 unless requested. A
+temperature preserves each label's ranking (average precision and AUC) and the decisions at 0.5; a bias
+changes those decisions. Losses that treat present and absent labels differently, like the asymmetric loss,
+shift probabilities to one side, which only a bias can correct.
 
-A label with few positives tells little about its temperature, so each label is drawn towards the one
-temperature fitted on all labels together (and that one towards 1): with m positives (or negatives, if they
-are fewer) and `prior_count` k, the label's own fit weighs about m / (m + k).
+A label with few positives hardly determines its temperature, so each label is shrunk towards the temperature
+fitted on all labels together (and that one towards 1): with m positives (or negatives, if they are fewer) and
+`prior_count` k, the label's own fit weighs about m / (m + k).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from kmcl.errors import InputError
 from kmcl.evaluation.json_values import JsonObject, to_json_object
 from kmcl.evaluation.predictions import Mask, Predictions, Scores
 from kmcl.evaluation.ranking import Values
+from kmcl.models.label_rules import calibrate, sigmoid
 
 LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 0.05, 20.0
 
@@ -32,7 +33,7 @@ LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 0.05, 20.0
 class Temperatures:
     """Temperatures and biases of L labels.
 
-    shared: labels without positives or without negatives; theirs are the ones of all labels together.
+    shared: labels without positives or without negatives, which use the values fitted on all labels together.
     """
 
     labels: tuple[str, ...]
@@ -44,8 +45,7 @@ class Temperatures:
 
     def apply(self, scores: Scores) -> Scores:
         """Calibrate N x L probabilities."""
-        scaled = logit(scores) / self.temperatures + self.biases
-        return _sigmoid(scaled).astype(np.float32)
+        return calibrate(logit(scores), self.temperatures, self.biases).astype(np.float32)
 
     def calibrate(self, predictions: Predictions) -> Predictions:
         """The same predictions with calibrated scores."""
@@ -82,8 +82,8 @@ def fit_temperatures(
     """Fit by likelihood on these predictions, which must not be those calibration is then judged on.
 
     with_bias:   fit c too (Platt scaling), else c = 0.
-    prior_count: positives at which a label's own fit and that of all labels weigh the same; 0 trusts each
-                 label alone.
+    prior_count: positives at which a label's own fit and that of all labels have equal weight; 0 uses each
+    label alone.
     """
     if prior_count < 0:
         raise InputError(f"prior_count must be at least 0, got {prior_count}")
@@ -111,8 +111,8 @@ def fit_temperatures(
 def logit(scores: npt.NDArray[np.floating]) -> Values:
     """log(p / (1 - p)), finite: 0 counts as the smallest normal float32, 1 as the largest float32 below 1.
 
-    The bounds differ because float32 has many numbers near 0 and few near 1; no two scores that a float32
-    sigmoid tells apart become equal.
+    The bounds differ because float32 has many numbers near 0 and few near 1; no two scores that differ in a
+    float32 sigmoid become equal.
     """
     clipped = np.clip(np.asarray(scores, dtype=np.float64), float(np.finfo(np.float32).tiny), 1 - 2.0**-24)
     return np.log(clipped) - np.log1p(-clipped)
@@ -163,7 +163,7 @@ def _fit(logits: Values, positive: Mask, prior: _Line, with_bias: bool, prior_co
         step[moving] = np.linalg.solve(hessian[np.ix_(moving, moving)] + ridge, gradient[moving])
         size = 1.0
         next_line = np.clip(line - step, *bounds)
-        # What is left to gain is about half of this; below 1e-8 rounding of the sum decides, not the step.
+        # The remaining decrease is about half of this; below 1e-8 it is dominated by rounding of the sum.
         if gradient @ step < 1e-8:
             line = next_line
             break
@@ -176,7 +176,7 @@ def _fit(logits: Values, positive: Mask, prior: _Line, with_bias: bool, prior_co
 
 def _derivatives(logits: Values, positive: Mask, line: Values) -> tuple[Values, Values]:
     """Gradient and 2 x 2 Hessian of the negative log-likelihood in slope and bias."""
-    probabilities = _sigmoid(line[0] * logits + line[1])
+    probabilities = sigmoid(line[0] * logits + line[1])
     residual = probabilities - positive
     weight = probabilities * (1 - probabilities)
     weighted = weight * logits
@@ -184,9 +184,3 @@ def _derivatives(logits: Values, positive: Mask, line: Values) -> tuple[Values, 
     # Products and sums, not `@`: threads of BLAS on a busy machine made this three times as slow.
     gradient = np.array([(residual * logits).sum(), residual.sum()])
     return gradient, np.array([[(weighted * logits).sum(), cross], [cross, weight.sum()]])
-
-
-def _sigmoid(values: Values) -> Values:
-    """1 / (1 + exp(-x)), with exact relative precision near 0 and no overflow."""
-    decay = np.exp(-np.abs(values))
-    return np.asarray(np.where(values >= 0, 1.0, decay) / (1 + decay))

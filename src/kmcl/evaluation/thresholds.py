@@ -18,12 +18,12 @@ Criterion = Literal["f1", "precision", "recall"]
 
 @dataclass(frozen=True)
 class LabelThresholds:
-    """Thresholds of L labels and how they came about.
+    """Thresholds of L labels and how they were chosen.
 
     values:     L thresholds in [0, 1], each exact in float32, so that a comparison gives the same answer
                 in float32 and float64.
     defaulted:  labels that had no positives to choose on and got `default`.
-    unreached:  labels whose wanted precision no threshold reaches; theirs gives the highest there is.
+    unreached:  labels for which no threshold reaches the wanted precision; theirs gives the highest possible.
     """
 
     labels: tuple[str, ...]
@@ -68,8 +68,8 @@ def choose_thresholds(
                            `wanted` recall.
     default:               the threshold of labels without positives.
 
-    A threshold stands half-way between the lowest score it accepts and the next lower one (0 after the
-    last), so that tiny numerical differences between machines do not flip a decision.
+    A threshold is half-way between the lowest score it accepts and the next lower one (0 after the last), so
+    that tiny numerical differences between machines do not change a decision.
     """
     if criterion not in get_args(Criterion):
         raise InputError(f"criterion must be one of {', '.join(get_args(Criterion))}, got {criterion!r}")
@@ -97,7 +97,7 @@ def choose_thresholds(
 
 
 def _choose_point(points: OperatingPoints, criterion: Criterion, wanted: float) -> tuple[int, bool]:
-    """The index of the operating point to stop at, and whether it has what was wanted."""
+    """The index of the chosen operating point, and whether it reaches the wanted value."""
     positives = points.true_positives[-1]
     if criterion == "f1":
         return int(np.argmax(2 * points.true_positives / (points.predicted + positives))), True

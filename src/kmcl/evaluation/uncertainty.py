@@ -1,12 +1,12 @@
-"""Does sigma tell errors apart, beside what the probability alone tells?
+"""Does sigma help to detect errors, beyond what the probability alone does?
 
 Every (image, label) pair is a decision, right or wrong. Each uncertainty below gives every decision a number,
-and is judged by how well it puts the wrong ones last. They stand side by side, helpful or not.
+and is judged by how well it ranks the wrong ones last. All are reported, helpful or not.
 
-- probability:   1 - |2p - 1|, what any classifier offers: the baseline.
-- entropy:       -p log p - (1-p) log(1-p). For yes-or-no decisions the same order as `probability`, hence
-                 the same figures; listed because people look for it.
-- threshold:     -|logit p - logit t|, nearness to the label's threshold t; the same order as `probability`
+- probability:   1 - |2p - 1|, available for any classifier: the baseline.
+- entropy:       -p log p - (1-p) log(1-p). For binary decisions the same order as `probability`, hence the
+same figures; listed because it is commonly reported. - threshold:     -|logit p - logit t|, nearness to the
+label's threshold t; the same order as `probability`
                  where t = 0.5, and the fair baseline elsewhere.
 - variance:      sigma^2 of the label's kernel.
 - rank_mean:     mean of the ranks of `threshold` and `variance`: a combination without parameters.
@@ -41,7 +41,7 @@ class UncertaintyReport:
     """One uncertainty judged.
 
     pooled:              over all pairs together.
-    pooled_gain:         share of the way from an order by chance (0) to the best (1), pooled.
+    pooled_gain:         normalised gain over a random order (0) towards the best (1), pooled.
     mean_label_auroc:    mean of the labels' own AUROC, over labels with right and wrong decisions.
     mean_label_aurc:     mean of the labels' own areas under the risk-coverage curve.
     risks:               error rate among the most certain share of pairs, at `UncertaintyReports.coverages`.
@@ -59,7 +59,7 @@ class UncertaintyReport:
 
 @dataclass(frozen=True)
 class UncertaintyReports:
-    """All uncertainties of one set of predictions, side by side."""
+    """All uncertainties of one set of predictions."""
 
     num_pairs: int
     num_wrong: int
@@ -114,7 +114,7 @@ def uncertainty_scores(predictions: Predictions, thresholds: Thresholds = 0.5) -
 class ErrorModel(NamedTuple):
     """Logistic regression of the error: intercept + distance_weight * distance + sigma_weight * z(log sigma).
 
-    A positive `sigma_weight` says that a wide kernel goes with errors at equal distance to the threshold.
+    A positive `sigma_weight` means that wide kernels go with errors at equal distance to the threshold.
     """
 
     thresholds: Thresholds
@@ -142,7 +142,7 @@ def fit_error_model(predictions: Predictions, thresholds: Thresholds = 0.5) -> E
     wrong = (decide(predictions.scores, thresholds) != predictions.positive)[evaluated]
     log_sigma = _log_sigma(predictions)
     means = log_sigma.mean(axis=0)
-    # A label whose sigma never varies has nothing to say: its standardised value is 0, not 0 / 0.
+    # A label whose sigma is constant carries no information: its standardised value is 0, not 0 / 0.
     deviations = np.maximum(log_sigma.std(axis=0), 1e-6)
     if not wrong.any() or wrong.all():
         return ErrorModel(thresholds, means, deviations, 0.0, -1.0, 0.0)

@@ -1,8 +1,14 @@
 """Exponential kernels, their mixture and their similarities: pure functions of tensors."""
 
 from kmcl.kernels.families import KERNELS, KernelFamily, kernel_family
-from kmcl.kernels.mixture import KernelMixture, log_components, log_kernel, log_mixture
-from kmcl.kernels.pairs import pairwise_log_similarity
+from kmcl.kernels.mixture import (
+    KernelMixture,
+    log_components,
+    log_kernel,
+    log_mixture,
+    pairwise_log_similarity,
+)
+from kmcl.kernels.parameters import KernelParameters
 from kmcl.kernels.similarity import (
     log_bhattacharyya,
     log_bhattacharyya_diagonal,
@@ -11,11 +17,14 @@ from kmcl.kernels.similarity import (
     log_mahalanobis,
     log_mahalanobis_diagonal,
 )
+from kmcl.kernels.targets import Targets, read_targets
 
 __all__ = [
     "KERNELS",
     "KernelFamily",
     "KernelMixture",
+    "KernelParameters",
+    "Targets",
     "kernel_family",
     "log_bhattacharyya",
     "log_bhattacharyya_diagonal",
@@ -27,4 +36,5 @@ __all__ = [
     "log_mahalanobis_diagonal",
     "log_mixture",
     "pairwise_log_similarity",
+    "read_targets",
 ]

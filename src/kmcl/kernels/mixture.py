@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from kmcl.kernels.families import KernelFamily, kernel_family
+from kmcl.kernels.parameters import KernelParameters
 from kmcl.kernels.precision import at_least_float32
-from kmcl.shapes import Bool, Float
+from kmcl.shapes import Bool, Float, Int
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class KernelMixture:
     logits:         B x L, π = sigmoid(logits)
     means:          B x L, or B x L x D where the kernel has a mean per dimension
     variances:      B x L, B x L x D, or with a label axis of 1 where all labels share them; above 0
-    feature_dim:    D, the dimension of the space the kernels live in
+    feature_dim:    D, the dimension of the feature space of the kernels
     kernel:         a name in `kmcl.kernels.KERNELS`
     exponent_scale: multiplies log-kernels and log-similarities. 1 is the paper; 1/D takes the mean over
                     dimensions where the paper has the sum, which keeps both of order 1 at any D
@@ -28,7 +29,7 @@ class KernelMixture:
 
     logits: Float[Tensor, "B L"]
     means: Float[Tensor, "B L *D"]
-    variances: Float[Tensor, "B L_or_1 *D"]
+    variances: Float[Tensor, "B L_or_1 *D_or_none"]
     feature_dim: int
     kernel: str = "isotropic"
     exponent_scale: float = 1.0
@@ -53,6 +54,11 @@ class KernelMixture:
     @property
     def family(self) -> KernelFamily:
         return kernel_family(self.kernel)
+
+    @property
+    def parameters(self) -> KernelParameters:
+        """The arguments of the family's formulas: μ and σ², D and the scale of the exponents."""
+        return KernelParameters(self.means, self.variances, self.feature_dim, self.exponent_scale)
 
     @property
     def probabilities(self) -> Float[Tensor, "B L"]:
@@ -89,14 +95,21 @@ def log_kernel(features: Float[Tensor, "B D"], mixture: KernelMixture) -> Float[
         )
     features = at_least_float32(features)
     mixture = mixture.at_least_float32()
-    if mixture.family.means_per_dimension:
-        scaled = (features.unsqueeze(1) - mixture.means).square() / mixture.variances
-        return -0.5 * mixture.exponent_scale * scaled.sum(dim=-1)
-    # ‖f - μ·1‖² = D (mean(f) - μ)² + ‖f - mean(f)·1‖²: no B x L x D tensor, and no cancellation.
-    centre = features.mean(dim=1, keepdim=True)
-    spread = (features - centre).square().sum(dim=1, keepdim=True)
-    squared_distance = mixture.feature_dim * (centre - mixture.means).square() + spread
-    return -0.5 * mixture.exponent_scale * squared_distance / mixture.variances
+    return mixture.family.log_kernel(features, mixture.parameters)
+
+
+def pairwise_log_similarity(
+    anchors: KernelMixture,
+    candidates: KernelMixture,
+    anchor_rows: Int[Tensor, " P"],
+    labels: Int[Tensor, " P"],
+) -> Float[Tensor, "P C"]:
+    """Log-similarity of label `labels[p]`'s kernel in anchor `anchor_rows[p]` with that label's everywhere.
+
+    Bhattacharyya (Corollary 2) for isotropic and anisotropic kernels, Eq. 2a and 2b for the other two, times
+    the mixtures' `exponent_scale`. `labels` must be sorted.
+    """
+    return anchors.family.pairwise_similarity(anchors.parameters, candidates.parameters, anchor_rows, labels)
 
 
 def log_components(features: Float[Tensor, "B D"], mixture: KernelMixture) -> Float[Tensor, "B L"]:

@@ -4,58 +4,84 @@ Axes: P chosen pairs, C candidate images, L labels, D feature dimension.
 
 Of the B x B x L similarities of a batch, Eq. 7 uses those of the labels an image carries: about 3 of 80 on
 COCO. Only these are computed. Kernels with D numbers per label need P x C x D work; it is done label by label
-in blocks that fit the processor's cache and done again in the backward pass, so memory grows with P x C.
+in blocks that fit the processor's cache and recomputed in the backward pass, so memory grows with P x C.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from kmcl.kernels.mixture import KernelMixture
+from kmcl.kernels.parameters import KernelParameters, LogSimilarity
 from kmcl.shapes import Float, Int
 
 BLOCK_ELEMENTS = 2**18
 """Elements of one P x C x D block: 1 MB of float32, of which a handful are alive at a time."""
 
 
-def pairwise_log_similarity(
-    anchors: KernelMixture,
-    candidates: KernelMixture,
+def gathered_pairs(
+    log_similarity: LogSimilarity,
+    anchors: KernelParameters,
+    candidates: KernelParameters,
     anchor_rows: Int[Tensor, " P"],
     labels: Int[Tensor, " P"],
 ) -> Float[Tensor, "P C"]:
-    """Log-similarity of label `labels[p]`'s kernel in anchor `anchor_rows[p]` with that label's everywhere.
+    """Any formula on the pairs' parameters, gathered to P x C (x D) numbers: for user-defined families."""
+    shared = anchors.variances.shape[1] == 1
+    variance_labels = torch.zeros_like(labels) if shared else labels
+    return anchors.exponent_scale * log_similarity(
+        anchors.means[anchor_rows, labels].unsqueeze(1),
+        anchors.variances[anchor_rows, variance_labels].unsqueeze(1),
+        candidates.means.transpose(0, 1)[labels],
+        candidates.variances.transpose(0, 1)[variance_labels],
+        anchors.feature_dim,
+    )
 
-    Bhattacharyya (Corollary 2) for isotropic and anisotropic kernels, Eq. 2a and 2b for the other two, times
-    the mixtures' `exponent_scale`. `labels` must be sorted.
-    """
-    family = anchors.family
-    if family.means_per_dimension:
-        result: Tensor = _DiagonalPairs.apply(  # type: ignore[no-untyped-call]
-            anchors.means,
-            anchors.variances.expand_as(anchors.means),
-            candidates.means,
-            candidates.variances.expand_as(candidates.means),
-            anchor_rows,
-            labels,
-            family.has_scale_factor,
-        )
-        return result * anchors.exponent_scale
-    variance_labels = labels if family.variances_per_label else torch.zeros_like(labels)
-    scalars: Tensor = _ScalarPairs.apply(  # type: ignore[no-untyped-call]
+
+def scalar_pairs(
+    anchors: KernelParameters,
+    candidates: KernelParameters,
+    anchor_rows: Int[Tensor, " P"],
+    labels: Int[Tensor, " P"],
+    *,
+    has_scale_factor: bool,
+) -> Float[Tensor, "P C"]:
+    """Corollary 2 (ii), or without the scale factor Eq. 2b, for one mean and one variance per label."""
+    shared = anchors.variances.shape[1] == 1
+    variance_labels = torch.zeros_like(labels) if shared else labels
+    result: Tensor = _ScalarPairs.apply(  # type: ignore[no-untyped-call]
         anchors.means[anchor_rows, labels].unsqueeze(1),
         anchors.variances[anchor_rows, variance_labels].unsqueeze(1),
         # Transposed first, so that the P x C result is laid out in rows.
         candidates.means.T.contiguous().index_select(0, labels),
         candidates.variances.T.contiguous().index_select(0, variance_labels),
         anchors.feature_dim * anchors.exponent_scale,
-        family.has_scale_factor,
+        has_scale_factor,
     )
-    return scalars
+    return result
+
+
+def diagonal_pairs(
+    anchors: KernelParameters,
+    candidates: KernelParameters,
+    anchor_rows: Int[Tensor, " P"],
+    labels: Int[Tensor, " P"],
+    *,
+    has_scale_factor: bool,
+) -> Float[Tensor, "P C"]:
+    """Corollary 2 (i), or without the scale factor Eq. 2a, for a mean and a variance per dimension."""
+    result: Tensor = _DiagonalPairs.apply(  # type: ignore[no-untyped-call]
+        anchors.means,
+        anchors.variances.expand_as(anchors.means),
+        candidates.means,
+        candidates.variances.expand_as(candidates.means),
+        anchor_rows,
+        labels,
+        has_scale_factor,
+    )
+    return result * anchors.exponent_scale
 
 
 class _ScalarPairs(torch.autograd.Function):
@@ -131,12 +157,13 @@ class _DiagonalPairs(torch.autograd.Function):
         has_scale_factor: bool,
     ) -> Tensor:
         ctx.save_for_backward(
-            anchor_means, anchor_variances, candidate_means, candidate_variances, anchor_rows, labels
+            anchor_means, anchor_variances, candidate_means, candidate_variances, anchor_rows
         )
         ctx.has_scale_factor = has_scale_factor
+        ctx.blocks = _blocks_of_one_label(labels, candidate_means[:, 0].numel())
         num_candidates = candidate_means.shape[0]
         result_PC = anchor_means.new_empty(len(labels), num_candidates)
-        for label, pairs in _blocks_of_one_label(labels, candidate_means[:, 0].numel()):
+        for label, pairs in ctx.blocks:
             rows = anchor_rows[pairs]
             variances_p = anchor_variances[rows, label].unsqueeze(1)
             variances_q = candidate_variances[:, label]
@@ -152,15 +179,13 @@ class _DiagonalPairs(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (gradient_PC,) = gradients
-        anchor_means, anchor_variances, candidate_means, candidate_variances, anchor_rows, labels = (
-            ctx.saved_tensors
-        )
+        anchor_means, anchor_variances, candidate_means, candidate_variances, anchor_rows = ctx.saved_tensors
         into_anchor_means = torch.zeros_like(anchor_means)
         into_candidate_means = torch.zeros_like(candidate_means)
         # Not zeros_like: variances may be an expanded view, whose rows would share memory.
         into_anchor_variances = torch.zeros_like(anchor_means)
         into_candidate_variances = torch.zeros_like(candidate_means)
-        for label, pairs in _blocks_of_one_label(labels, candidate_means[:, 0].numel()):
+        for label, pairs in ctx.blocks:
             rows = anchor_rows[pairs]
             gradient = gradient_PC[pairs]
             variances_p = anchor_variances[rows, label]
@@ -191,12 +216,24 @@ class _DiagonalPairs(torch.autograd.Function):
         )
 
 
-def _blocks_of_one_label(labels: Tensor, elements_per_pair: int) -> Iterator[tuple[int, slice]]:
+class _Block(NamedTuple):
+    """Consecutive pairs of one label."""
+
+    label: int
+    pairs: slice
+
+
+def _blocks_of_one_label(labels: Tensor, elements_per_pair: int) -> list[_Block]:
     """Runs of equal labels, cut so that a block of P x C x D stays near BLOCK_ELEMENTS."""
     pairs_per_block = max(1, BLOCK_ELEMENTS // max(1, elements_per_pair))
-    values, counts = torch.unique_consecutive(labels, return_counts=True)
+    runs = torch.stack(torch.unique_consecutive(labels, return_counts=True))
+    blocks: list[_Block] = []
     start = 0
-    for label, count in zip(values.tolist(), counts.tolist(), strict=True):
-        for first in range(start, start + count, pairs_per_block):
-            yield label, slice(first, min(first + pairs_per_block, start + count))
-        start += count
+    for label, count in runs.T.tolist():
+        stop = start + count
+        blocks += [
+            _Block(label, slice(first, min(first + pairs_per_block, stop)))
+            for first in range(start, stop, pairs_per_block)
+        ]
+        start = stop
+    return blocks

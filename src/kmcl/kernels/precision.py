@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 def at_least_float32(tensor: Tensor) -> Tensor:
     """The tensor as it is, or as float32 if it has half precision.
 
-    Gradients that float16 cannot hold come back as large as it can, instead of infinite: with D in the
+    Gradients that float16 cannot hold become its largest values instead of infinite: with D in the
     thousands and features of size 1,000, those of Eq. 5 pass its limit of 65,504.
     """
     if tensor.dtype == torch.float16 and tensor.requires_grad:

@@ -1,4 +1,4 @@
-"""How alike two exponential kernels are: Eq. 1 to 3 of the paper, as logarithms.
+"""Similarities of two exponential kernels: Eq. 1 to 3 of the paper, as logarithms.
 
 A kernel is K_Σ(x, μ) = exp(-½ (x - μ)ᵀ Σ⁻¹ (x - μ)). All functions return log-similarities, at most 0, and 0
 exactly when the kernels are equal; "higher is closer". Leading dimensions broadcast.
@@ -77,7 +77,7 @@ def log_mahalanobis(
 
         log Sim_M = -⅛ (μp - μq)ᵀ Σ⁻¹ (μp - μq),   Σ = (Σp + Σq) / 2
 
-    The paper has one common Σ; where the two kernels' covariances differ, their mean stands for it.
+    The paper has one common Σ; if the two kernels' covariances differ, their mean is used.
     """
     pooled_factor = _cholesky((covariances_p + covariances_q) / 2, "(covariances_p + covariances_q) / 2")
     return _log_exponential_factor(means_p - means_q, pooled_factor)

@@ -1,5 +1,6 @@
 """The losses, one file per equation: reconstruction (5), asymmetric (6), contrastive (7), objective (8)."""
 
+from kmcl.losses.arguments import NonFiniteError, check_inputs
 from kmcl.losses.asymmetric import AsymmetricLoss, asymmetric_loss
 from kmcl.losses.contrastive import Candidates, ContrastiveLoss, contrastive_loss
 from kmcl.losses.distributed import gather_candidates
@@ -12,10 +13,12 @@ __all__ = [
     "Candidates",
     "ContrastiveLoss",
     "KMCLObjective",
+    "NonFiniteError",
     "ObjectiveSettings",
     "ObjectiveTerms",
     "ReconstructionLoss",
     "asymmetric_loss",
+    "check_inputs",
     "contrastive_loss",
     "gather_candidates",
     "kmcl_objective",

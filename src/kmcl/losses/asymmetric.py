@@ -1,4 +1,4 @@
-"""Eq. 6: the asymmetric classification loss, which lets easy absent labels fade."""
+"""Eq. 6: the asymmetric classification loss, which down-weights easy absent labels."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kmcl.data.targets import read_targets
 from kmcl.kernels.precision import at_least_float32, without_autocast
-from kmcl.losses.arguments import check_between, check_finite, check_same_shape
-from kmcl.shapes import Float, Num
+from kmcl.kernels.targets import Targets
+from kmcl.losses.arguments import check_between, check_inputs, check_same_shape, mean_over_images
+from kmcl.shapes import Bool, Float, Num
 
 
 @without_autocast
 def asymmetric_loss(
     logits: Float[Tensor, "B L"],
-    targets: Num[Tensor, "B L"],
+    targets: Num[Tensor, "B L"] | Bool[Tensor, "B L"] | Targets,
     *,
     positive_focus: float = 0.0,
     negative_focus: float = 4.0,
     probability_margin: float = 0.05,
-    num_images: float | None = None,
+    num_images: Tensor | float | None = None,
 ) -> Float[Tensor, ""]:
     """Asymmetric loss, summed over labels, mean over images (Eq. 6).
 
         L_ASL = 1/N Σ_n Σ_k -y (1 - π)^γ⁺ log π - (1 - y) π_m^γ⁻ log(1 - π_m),   π_m = max(π - m, 0)
 
     π = sigmoid(logits), γ⁺ = positive_focus, γ⁻ = negative_focus, m = probability_margin. Unknown labels add
-    nothing. `num_images` replaces N, by default the images with a known label.
+    nothing. `num_images` replaces N, by default the images with a known label. Inputs are checked, unless
+    targets are `Targets`, which a caller has checked with the rest (`check_inputs`).
 
-    Everything is formed from log-sigmoids, so a certain and wrong logit costs its size instead of infinity.
-    With m = 0 and both focuses 0 this is binary cross-entropy.
+    Everything is formed from log-sigmoids, so a confident and wrong logit costs its magnitude instead of
+    infinity. With m = 0 and both focuses 0 this is binary cross-entropy.
     """
     check_between("positive_focus", positive_focus, 0, math.inf)
     check_between("negative_focus", negative_focus, 0, math.inf)
     check_between("probability_margin", probability_margin, 0, 0.999)
-    check_finite("logits", logits)
     check_same_shape("targets", targets, "logits", logits)
-    annotation = read_targets(targets)
+    checked = check_inputs(targets, {"logits": logits})
     logits = at_least_float32(logits)
 
     log_present, log_absent = functional.logsigmoid(logits), functional.logsigmoid(-logits)
@@ -57,9 +57,8 @@ def asymmetric_loss(
         log_shifted, log_shifted_absent = log_present, log_absent
     negative_terms = -torch.exp(negative_focus * log_shifted) * log_shifted_absent * inside
 
-    terms = positive_terms.where(annotation.positive, zero) + negative_terms.where(annotation.negative, zero)
-    count = annotation.num_images if num_images is None else num_images
-    return terms.sum() / max(count, 1)
+    terms = positive_terms.where(checked.positive, zero) + negative_terms.where(checked.negative, zero)
+    return mean_over_images(terms.sum(), checked, num_images)
 
 
 class AsymmetricLoss(torch.nn.Module):

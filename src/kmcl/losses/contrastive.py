@@ -1,4 +1,4 @@
-"""Eq. 7: the kernel contrastive loss, which draws together the kernels of labels that images share.
+"""Eq. 7: the kernel contrastive loss, which attracts the kernels of labels that images share.
 
 Axes: A anchors, C candidates, L labels, P active (anchor, label) pairs.
 """
@@ -11,32 +11,32 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from kmcl.data.targets import Annotation, read_targets
 from kmcl.kernels import KernelMixture, pairwise_log_similarity
 from kmcl.kernels.precision import without_autocast
-from kmcl.losses.arguments import check_between, check_finite, check_same_shape
+from kmcl.kernels.targets import Targets, read_targets
+from kmcl.losses.arguments import check_between, check_inputs, check_same_shape, mean_over_images
 from kmcl.shapes import Bool, Float, Num
 
 
 class Candidates(NamedTuple):
-    """The images anchors are compared with, where these are more than the anchors themselves.
+    """The images that anchors are compared with, if these are more than the anchors themselves.
 
-    The anchors stand among them, in order, from row `first_anchor` on.
+    The anchors are among them, in order, from row `first_anchor` on.
     """
 
     mixture: KernelMixture
-    targets: Num[Tensor, "C L"]
+    targets: Num[Tensor, "C L"] | Bool[Tensor, "C L"] | Targets
     first_anchor: int
 
 
 @without_autocast
 def contrastive_loss(
     mixture: KernelMixture,
-    targets: Num[Tensor, "A L"],
+    targets: Num[Tensor, "A L"] | Bool[Tensor, "A L"] | Targets,
     *,
     temperature: float = 0.2,
     candidates: Candidates | None = None,
-    num_images: float | None = None,
+    num_images: Tensor | float | None = None,
 ) -> Float[Tensor, ""]:
     """Kernel contrastive loss (Eq. 7), exact, over the active pairs only.
 
@@ -51,17 +51,18 @@ def contrastive_loss(
 
     over the active pairs: labels k of n that another image carries too (about 3 an image on COCO, not 80).
 
-    An image without labels is no anchor but stands in every other anchor's denominator. An unknown label
-    takes no part: it is left out of J, A and K, and its image out of that label's denominators.
+    An image without labels is not an anchor but is in every other anchor's denominator. An unknown label is
+    ignored: it is left out of J, A and K, and its image out of that label's denominators.
 
     `candidates` compares the anchors with more images than themselves (the other processes' of a distributed
-    run); `num_images` replaces N, by default the anchors with a known label.
+    run); `num_images` replaces N, by default the anchors with a known label. Inputs are checked, unless
+    targets are `Targets`, which a caller has checked with the rest (`check_inputs`).
     """
     check_between("temperature", temperature, 0, math.inf, open_low=True)
     if candidates is None:
         candidates = Candidates(mixture, targets, first_anchor=0)
     _check_candidates(mixture, targets, candidates)
-    anchor = read_targets(targets)
+    anchor = check_inputs(targets, {"mixture.means": mixture.means, "mixture.variances": mixture.variances})
     other = (
         anchor if candidates.targets is targets else read_targets(candidates.targets, "candidates.targets")
     )
@@ -76,8 +77,7 @@ def contrastive_loss(
     log_denominator_P = torch.logsumexp(similarity_PC.masked_fill(~in_denominator_PC, -torch.inf), dim=1)
     weights_PC = weights_AC[anchors_P] * other.positive.T[labels_P]
     total = (weights_PC * (log_denominator_P.unsqueeze(1) - similarity_PC)).sum()
-    count = anchor.num_images if num_images is None else num_images
-    return total / max(count, 1)
+    return mean_over_images(total, anchor, num_images)
 
 
 class ContrastiveLoss(torch.nn.Module):
@@ -95,7 +95,7 @@ class ContrastiveLoss(torch.nn.Module):
 
 
 def _positive_weights(
-    anchor: Annotation, other: Annotation, not_self_AC: Bool[Tensor, "A C"], dtype: torch.dtype
+    anchor: Targets, other: Targets, not_self_AC: Bool[Tensor, "A C"], dtype: torch.dtype
 ) -> Float[Tensor, "A C"]:
     """W_nm = J(n, m) / |A(n)| for m in A(n), else 0; J over the labels known in both images."""
     positive_AL, known_AL = anchor.positive.to(dtype), anchor.known.to(dtype)
@@ -114,7 +114,7 @@ def _not_self(
     return anchor_positions.unsqueeze(1) != torch.arange(num_candidates, device=device)
 
 
-def _check_candidates(mixture: KernelMixture, targets: Tensor, candidates: Candidates) -> None:
+def _check_candidates(mixture: KernelMixture, targets: Tensor | Targets, candidates: Candidates) -> None:
     check_same_shape("targets", targets, "the mixture's logits", mixture.logits)
     check_same_shape(
         "candidates.targets", candidates.targets, "candidates.mixture's logits", candidates.mixture.logits
@@ -134,5 +134,3 @@ def _check_candidates(mixture: KernelMixture, targets: Tensor, candidates: Candi
             f"candidates.first_anchor must leave room for {len(targets)} anchors among "
             f"{len(candidates.targets)} candidates; got {candidates.first_anchor}"
         )
-    check_finite("mixture.means", mixture.means)
-    check_finite("mixture.variances", mixture.variances)

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from kmcl.data.targets import read_targets
 from kmcl.kernels import KernelMixture
+from kmcl.kernels.targets import Targets, read_targets
 from kmcl.losses.contrastive import Candidates
 
 
@@ -22,7 +22,7 @@ def is_distributed() -> bool:
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
-def gather_candidates(mixture: KernelMixture, targets: Tensor) -> Candidates:
+def gather_candidates(mixture: KernelMixture, targets: Tensor | Targets) -> Candidates:
     """The kernels and targets of every process, in rank order, with gradients back to their own."""
     gathered = replace(
         mixture,
@@ -30,11 +30,19 @@ def gather_candidates(mixture: KernelMixture, targets: Tensor) -> Candidates:
         means=gather_rows(mixture.means),
         variances=gather_rows(mixture.variances),
     )
-    return Candidates(gathered, gather_rows(targets), first_anchor=distributed.get_rank() * len(targets))
+    first_anchor = distributed.get_rank() * len(targets)
+    return Candidates(gathered, gather_targets(read_targets(targets)), first_anchor)
+
+
+def gather_targets(targets: Targets) -> Targets:
+    """The targets of every process, in rank order, in one exchange."""
+    masks = torch.stack([targets.positive, targets.negative], dim=1)
+    gathered = gather_rows(masks.to(torch.uint8)).bool()  # gloo exchanges no bool
+    return Targets(gathered[:, 0], gathered[:, 1])
 
 
 def gather_rows(rows: Tensor) -> Tensor:
-    """The rows of every process, in rank order; gradients of all processes come back to a row's own.
+    """The rows of every process, in rank order; gradients flow back to the process a row is from.
 
     Every process must call it, with the same number of rows.
     """
@@ -42,16 +50,16 @@ def gather_rows(rows: Tensor) -> Tensor:
     return gathered
 
 
-def images_per_process(targets: Tensor) -> float | None:
+def images_per_process(targets: Tensor | Targets) -> Tensor | None:
     """The mean number of images with a known label over processes, or None where there is only one.
 
     Each process divides by it, so that the mean over processes is the mean over all images.
     """
     if not is_distributed():
         return None
-    total = torch.tensor(float(read_targets(targets).num_images), device=targets.device)
+    total = read_targets(targets).num_images.float()
     distributed.all_reduce(total)
-    return float(total) / distributed.get_world_size()
+    return total / distributed.get_world_size()
 
 
 class _GatherRows(torch.autograd.Function):

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from kmcl.kernels import KernelMixture
-from kmcl.losses.arguments import check_between
+from kmcl.kernels.targets import Targets
+from kmcl.losses.arguments import check_between, check_inputs, check_same_shape
 from kmcl.losses.asymmetric import asymmetric_loss
 from kmcl.losses.contrastive import contrastive_loss
 from kmcl.losses.distributed import gather_candidates, images_per_process, is_distributed
 from kmcl.losses.reconstruction import reconstruction_loss
-from kmcl.shapes import Float, Num
+from kmcl.shapes import Bool, Float, Num
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class ObjectiveSettings:
 OBJECTIVES = {
     "paper": ObjectiveSettings(),
     # The authors' code adds the terms unweighted but sums the classification term over a batch of 64;
-    # in the units of Eq. 5 to 7 that is 1/64 : 1 : 1/64. Its Jaccard index stands inside the logarithm,
+    # in the units of Eq. 5 to 7 that is 1/64 : 1 : 1/64. Its Jaccard index is inside the logarithm,
     # where it has no gradient; here it stays outside, as printed.
     "released": ObjectiveSettings(
         reconstruction_weight=1 / 64, classification_weight=1.0, contrastive_weight=1 / 64, temperature=0.17
@@ -66,26 +67,37 @@ class ObjectiveTerms(NamedTuple):
 def kmcl_objective(
     features: Float[Tensor, "B D"],
     mixture: KernelMixture,
-    targets: Num[Tensor, "B L"],
+    targets: Num[Tensor, "B L"] | Bool[Tensor, "B L"] | Targets,
     settings: ObjectiveSettings = OBJECTIVES["paper"],
     branches: Sequence[Float[Tensor, "B L"]] = (),
 ) -> ObjectiveTerms:
     """L = λ_REC L_REC + λ_ASL L_ASL + λ_KMCL L_KMCL (Eq. 8, where λ_REC = 1).
 
-    `branches` are logits that the classification term trains, each for itself and then their mean, in place
+    `branches` are logits to which the classification term is applied separately, and then averaged, in place
     of the mixture's own.
 
-    Where several processes train together (torch.distributed), each returns its share: the mean over
+    If several processes train together (torch.distributed), each returns its share: the mean over
     processes is the objective of the global batch, exactly.
     """
-    candidates = gather_candidates(mixture, targets) if is_distributed() else None
-    num_images = images_per_process(targets)
-    reconstruction = reconstruction_loss(features, mixture, targets, num_images=num_images)
     scored = branches or (mixture.logits,)
+    check_same_shape("targets", targets, "the mixture's logits", mixture.logits)
+    checked = check_inputs(
+        targets,
+        {
+            "features": features,
+            "mixture.logits": mixture.logits,
+            "mixture.means": mixture.means,
+            "mixture.variances": mixture.variances,
+            **{f"branches[{index}]": logits for index, logits in enumerate(branches)},
+        },
+    )
+    candidates = gather_candidates(mixture, checked) if is_distributed() else None
+    num_images = images_per_process(checked)
+    reconstruction = reconstruction_loss(features, mixture, checked, num_images=num_images)
     classifications = [
         asymmetric_loss(
             logits,
-            targets,
+            checked,
             positive_focus=settings.positive_focus,
             negative_focus=settings.negative_focus,
             probability_margin=settings.probability_margin,
@@ -95,7 +107,7 @@ def kmcl_objective(
     ]
     classification = torch.stack(classifications).mean()
     contrastive = contrastive_loss(
-        mixture, targets, temperature=settings.temperature, candidates=candidates, num_images=num_images
+        mixture, checked, temperature=settings.temperature, candidates=candidates, num_images=num_images
     )
     total = (
         settings.reconstruction_weight * reconstruction

@@ -6,20 +6,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kmcl.data.targets import read_targets
 from kmcl.kernels import KernelMixture, log_components, log_mixture
 from kmcl.kernels.precision import without_autocast
-from kmcl.losses.arguments import check_finite, check_same_shape
-from kmcl.shapes import Float, Num
+from kmcl.kernels.targets import Targets
+from kmcl.losses.arguments import check_inputs, check_same_shape, mean_over_images
+from kmcl.shapes import Bool, Float, Num
 
 
 @without_autocast
 def reconstruction_loss(
     features: Float[Tensor, "B D"],
     mixture: KernelMixture,
-    targets: Num[Tensor, "B L"],
+    targets: Num[Tensor, "B L"] | Bool[Tensor, "B L"] | Targets,
     *,
-    num_images: float | None = None,
+    num_images: Tensor | float | None = None,
 ) -> Float[Tensor, ""]:
     """Mean negative log-share of the present labels in the mixture (Eq. 5).
 
@@ -29,19 +29,18 @@ def reconstruction_loss(
     leaves log space, never is negative, and is exact where the share is close to 1.
 
     An image without a present label adds 0 (the paper's -log 0 has no value), and so does one without an
-    absent label; both count in N. `num_images` replaces N, by default the images with a known label.
+    absent label; both count in N. `num_images` replaces N, by default the images with a known label. Inputs
+    are checked, unless targets are `Targets`, which a caller has checked with the rest (`check_inputs`).
     """
-    check_finite("features", features)
     check_same_shape("targets", targets, "the mixture's logits", mixture.logits)
-    annotation = read_targets(targets)
+    checked = check_inputs(targets, {"features": features})
     components = log_components(features, mixture)
-    # Rows are chosen before the logarithms: an empty sum's gradient is NaN even where its value is masked.
-    rows = (annotation.positive.any(dim=1) & annotation.negative.any(dim=1)).nonzero().squeeze(1)
+    # Rows are selected before the logarithms: an empty sum's gradient is NaN even where its value is masked.
+    rows = (checked.positive.any(dim=1) & checked.negative.any(dim=1)).nonzero().squeeze(1)
     components = components[rows]
-    present = log_mixture(components, annotation.positive[rows])
-    absent = log_mixture(components, annotation.negative[rows])
-    count = annotation.num_images if num_images is None else num_images
-    return functional.softplus(absent - present).sum() / max(count, 1)
+    present = log_mixture(components, checked.positive[rows])
+    absent = log_mixture(components, checked.negative[rows])
+    return mean_over_images(functional.softplus(absent - present).sum(), checked, num_images)
 
 
 class ReconstructionLoss(torch.nn.Module):

@@ -1,91 +1,43 @@
-"""What a method is: a head, a loss, and the options it reads."""
+"""The interface of a method: its options, head, loss, and default post-hoc parts.
+
+Nothing here needs torch: the command line reads every method's options to build its flags.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from torch import Tensor, nn
+from pydantic import BaseModel, ConfigDict
 
-from kmcl.losses import ObjectiveSettings
-from kmcl.losses.arguments import check_between
-from kmcl.models.classifier import HeadOutput
-from kmcl.models.encoder import Encoder
+from kmcl.registry import load_object
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from kmcl.encoders import Encoder
+    from kmcl.methods.output import HeadOutput
 
 
-@dataclass(frozen=True)
-class MethodOptions:
-    """What a method may be told: the same for all, each reads those it has a use for.
+class MethodOptions(BaseModel):
+    """Options of a method. Each method has a subclass that declares its `name` as a literal.
 
-    kernel, head_init, normalise_dimension: of the kernel mixture, see `KernelMixtureHead`
-    query_width: width of KMCL's label queries, 0 for none
-    memory_size: training images that KMCL's memory holds, 0 for no memory
-    recollection_size: training images that KMCL's recollection holds, 0 for none
-    frozen_stages: first stages of the encoder that training leaves as they are, which a recollection looks at
-    objective: weights of the terms and the hyper-parameters inside them
-    focal_focus: γ of the focal loss
-    attention_heads, residual_weight: number of temperatures and λ of CSRA
-    decoder_width: width of the tokens that ML-Decoder, Query2Label and TDRG attend with
-    decoder_groups: most queries of ML-Decoder
-    decoder_layers: of Query2Label and TDRG
-    graph_width: width of the label nodes inside ML-GCN, ADD-GCN and TDRG
-    graph_threshold, graph_neighbour_weight: τ and p of ML-GCN's label graph
-    label_embedding_dim: width of ML-GCN's label embeddings, that of the word vectors where these are given
-    embedding_dim: width of the embeddings MulSupCon contrasts
+    Every field but `name` becomes a flag of `kmcl train`, and is saved with the model.
     """
 
-    kernel: str = "isotropic"
-    head_init: str = "paper"
-    normalise_dimension: bool = False
-    query_width: int = 0
-    memory_size: int = 0
-    recollection_size: int = 0
-    frozen_stages: int = 0
-    objective: ObjectiveSettings = field(default_factory=ObjectiveSettings)
-    focal_focus: float = 2.0
-    attention_heads: int = 4
-    residual_weight: float = 0.1
-    decoder_width: int = 768
-    decoder_groups: int = 100
-    decoder_layers: int = 2
-    graph_width: int = 1024
-    graph_threshold: float = 0.4
-    graph_neighbour_weight: float = 0.2
-    label_embedding_dim: int = 300
-    embedding_dim: int = 128
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
-    def __post_init__(self) -> None:
-        for name, low, high in _BOUNDS:
-            check_between(name, getattr(self, name), low, high)
-        for name in ("decoder_width", "query_width"):
-            if getattr(self, name) % ATTENTION_HEADS_OF_DECODERS:
-                raise ValueError(
-                    f"{name} must be a multiple of its {ATTENTION_HEADS_OF_DECODERS} attention heads; "
-                    f"got {getattr(self, name)}"
-                )
+    name: str
 
+    def resolved(self, *, pretrained: bool, labels: tuple[str, ...]) -> Self:
+        """The options with those resolved that depend on the data or the encoder's initial weights."""
+        return self
 
-ATTENTION_HEADS_OF_DECODERS = 8
-
-_BOUNDS = (
-    ("query_width", 0, math.inf),
-    ("memory_size", 0, math.inf),
-    ("recollection_size", 0, math.inf),
-    ("frozen_stages", 0, math.inf),
-    ("focal_focus", 0, math.inf),
-    ("attention_heads", 1, math.inf),
-    ("residual_weight", 0, math.inf),
-    ("decoder_width", ATTENTION_HEADS_OF_DECODERS, math.inf),
-    ("decoder_groups", 1, math.inf),
-    ("decoder_layers", 1, math.inf),
-    ("graph_width", 1, math.inf),
-    ("graph_threshold", 0, 1),
-    ("graph_neighbour_weight", 0, 1),
-    ("label_embedding_dim", 1, math.inf),
-    ("embedding_dim", 1, math.inf),
-)
+    def for_model(self) -> Self:
+        """The options saved with a model, without paths that only training reads."""
+        return self
 
 
 class LossTerms(NamedTuple):
@@ -97,8 +49,38 @@ class LossTerms(NamedTuple):
 
 @dataclass(frozen=True)
 class Method:
-    """summary: one line for the help. The head is built for an encoder and a number of labels."""
+    """One method of multi-label classification.
+
+    summary: one line for the help
+    options: the class of its options
+    head:    builds the head, `(encoder, num_labels, options) -> nn.Module`
+    loss:    `(HeadOutput, targets, options) -> LossTerms`
+    posthoc: names of its default post-hoc parts, in order
+
+    `head` and `loss` are given as they are or as "module:attribute", which is imported when it is used.
+    """
 
     summary: str
-    build_head: Callable[[Encoder, int, MethodOptions], nn.Module]
-    loss: Callable[[HeadOutput, Tensor, MethodOptions], LossTerms]
+    options: type[MethodOptions]
+    head: str | Callable[..., Any]
+    loss: str | Callable[..., Any]
+    posthoc: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        name: str = self.options.model_fields["name"].default
+        return name
+
+    @property
+    def option_names(self) -> tuple[str, ...]:
+        return tuple(name for name in self.options.model_fields if name != "name")
+
+    @cached_property
+    def build_head(self) -> Callable[[Encoder, int, Any], nn.Module]:
+        build: Callable[[Encoder, int, Any], nn.Module] = load_object(self.head)
+        return build
+
+    @cached_property
+    def compute_loss(self) -> Callable[[HeadOutput, Tensor, Any], LossTerms]:
+        compute: Callable[[HeadOutput, Tensor, Any], LossTerms] = load_object(self.loss)
+        return compute

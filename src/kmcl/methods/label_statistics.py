@@ -1,42 +1,43 @@
-"""What the training targets say about labels together, for the methods that start from it.
+"""Co-occurrence of the labels in the training targets, for the methods that start from it.
 
-A head that needs it has a method `use_label_statistics`, called once before training. What the head makes of
-it are buffers, saved with the model: loading a model needs no training data.
+A head that needs it has a method `set_label_statistics`, called once before training. What the head computes
+from it is stored in buffers, saved with the model: loading a model needs no training data.
 """
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
-from kmcl.data.targets import read_targets
 from kmcl.errors import InputError
+from kmcl.kernels.targets import read_targets
 from kmcl.shapes import Float
 
 
 class LabelStatistics(NamedTuple):
-    """conditional[i, j]: how often label j is present where i is. word_vectors: of the labels' names."""
+    """labels: their names. conditional[i, j]: how often label j is present if i is."""
 
+    labels: tuple[str, ...]
     conditional: Float[Tensor, "L L"]
-    word_vectors: Float[Tensor, "L E"] | None = None
 
 
 @runtime_checkable
 class UsesLabelStatistics(Protocol):
-    """A head that is told the label statistics before training."""
+    """A head that needs the label statistics before training."""
 
-    def use_label_statistics(self, statistics: LabelStatistics) -> None: ...
+    def set_label_statistics(self, statistics: LabelStatistics) -> None: ...
 
 
-def tell_label_statistics(head: nn.Module, targets: Any, word_vectors: Tensor | None = None) -> None:
-    """Tell a head what the training targets (B x L: 1, 0, unknown -1) say, if it wants to know."""
+def set_label_statistics(head: nn.Module, labels: tuple[str, ...], targets: Any) -> None:
+    """Give a head the statistics of the training targets (B x L: 1, 0, unknown -1), if it uses them."""
     if isinstance(head, UsesLabelStatistics):
         conditional = conditional_frequencies(torch.as_tensor(targets))
-        head.use_label_statistics(LabelStatistics(conditional, word_vectors))
+        head.set_label_statistics(LabelStatistics(labels, conditional))
 
 
 def conditional_frequencies(targets: Tensor) -> Float[Tensor, "L L"]:
@@ -50,12 +51,12 @@ def conditional_frequencies(targets: Tensor) -> Float[Tensor, "L L"]:
 def reweighted_graph(
     conditional: Float[Tensor, "L L"], threshold: float, neighbour_weight: float
 ) -> Float[Tensor, "L L"]:
-    """ML-GCN's label graph: rare co-occurrence is cut off, and neighbours share a fixed weight.
+    """ML-GCN's label graph: rare co-occurrences are dropped, and neighbours share a fixed weight.
 
         A_ij = 1 if P(j | i) >= τ and i ≠ j, else 0
         A'_ij = p A_ij / Σ_k A_ik for i ≠ j,   A'_ii = 1 - p
 
-    τ: threshold. p: neighbour_weight, how much a label listens to its neighbours. A label without neighbours
+    τ: threshold. p: neighbour_weight, the total weight of a label's neighbours. A label without neighbours
     keeps all its weight, A'_ii = 1, so every row adds up to 1.
     """
     is_self = torch.eye(len(conditional), dtype=torch.bool, device=conditional.device)
@@ -65,10 +66,11 @@ def reweighted_graph(
     return torch.where(is_self, own, neighbour_weight * is_neighbour / count.clamp(min=1))
 
 
+@lru_cache(maxsize=1)  # their width is needed to build the head, before the head reads them
 def read_word_vectors(path: Path, labels: tuple[str, ...]) -> Float[Tensor, "L E"]:
     """The vectors of the labels' names from a text file as GloVe's: a word and its numbers on each line.
 
-    A label has the vector of its whole name where the file has it, else the mean of those of its words.
+    A label gets the vector of its whole name if the file has one, else the mean of the vectors of its words.
     """
     names = {label: (label.lower(), *re.findall(r"[^\W_]+", label.lower())) for label in labels}
     wanted = {word for words in names.values() for word in words}

@@ -1,5 +1,59 @@
-"""Encoders, heads and the classifier they form. Encoders need timm; the head needs torch alone."""
+"""The classifier, its description and its folder."""
 
-from kmcl.models.head import INITIAL_VALUES, KernelMixtureHead
+from __future__ import annotations
 
-__all__ = ["INITIAL_VALUES", "KernelMixtureHead"]
+from typing import TYPE_CHECKING
+
+from kmcl.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from kmcl.models.classifier import Classifier
+    from kmcl.models.complexity import (
+        Complexity,
+        PublishedComplexity,
+        measure_complexity,
+        published_counterpart,
+    )
+    from kmcl.models.description import FittedPart, ModelDescription
+    from kmcl.models.folder import build_classifier, load_model, read_description, save_model
+    from kmcl.models.folding import fold_batch_norms
+    from kmcl.models.label_rules import LabelRules
+    from kmcl.models.method_complexity import MeasuredMethod, measure_method
+
+__all__ = [
+    "Classifier",
+    "Complexity",
+    "FittedPart",
+    "LabelRules",
+    "MeasuredMethod",
+    "ModelDescription",
+    "PublishedComplexity",
+    "build_classifier",
+    "fold_batch_norms",
+    "load_model",
+    "measure_complexity",
+    "measure_method",
+    "published_counterpart",
+    "read_description",
+    "save_model",
+]
+
+_HOMES = {
+    "Classifier": "kmcl.models.classifier",
+    "Complexity": "kmcl.models.complexity",
+    "FittedPart": "kmcl.models.description",
+    "LabelRules": "kmcl.models.label_rules",
+    "MeasuredMethod": "kmcl.models.method_complexity",
+    "ModelDescription": "kmcl.models.description",
+    "PublishedComplexity": "kmcl.models.complexity",
+    "build_classifier": "kmcl.models.folder",
+    "fold_batch_norms": "kmcl.models.folding",
+    "load_model": "kmcl.models.folder",
+    "measure_complexity": "kmcl.models.complexity",
+    "measure_method": "kmcl.models.method_complexity",
+    "published_counterpart": "kmcl.models.complexity",
+    "read_description": "kmcl.models.folder",
+    "save_model": "kmcl.models.folder",
+}
+
+__getattr__ = lazy_names(__name__, _HOMES)

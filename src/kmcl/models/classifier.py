@@ -1,57 +1,37 @@
-"""Encoder and head as one module, from pixels to scores: what is trained, saved and served."""
+"""Encoder, head and post-hoc parts as one module from pixels to scores."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
 
-from kmcl.kernels import KernelMixture
+from kmcl.methods.output import HeadOutput
 from kmcl.shapes import Float, Num
 
 if TYPE_CHECKING:
-    from kmcl.models.encoder import Encoder, EncoderFeatures
-
-
-class HeadOutput(NamedTuple):
-    """What a head makes of an encoder's features.
-
-    features: the vectors its kernels live in or that it scores, from which label similarities are drawn.
-    mixture:  the kernel mixture, where the head has one.
-    branches: logits of a head's parts, where its loss trains each of them besides what they give together.
-    statistics: what KMCL's recollection sees of the images, where the head has one.
-    """
-
-    logits: Float[Tensor, "B L"]
-    features: Float[Tensor, "B D"]
-    mixture: KernelMixture | None
-    branches: tuple[Float[Tensor, "B L"], ...] = ()
-    statistics: Float[Tensor, "B S"] | None = None
-
-    @property
-    def probabilities(self) -> Float[Tensor, "B L"]:
-        return self.logits.sigmoid()
-
-    @property
-    def sigma(self) -> Float[Tensor, "B L"] | None:
-        """Standard deviation of each label's kernel, where there are kernels."""
-        return None if self.mixture is None else self.mixture.label_variances.sqrt()
-
-
-class Head(Protocol):
-    """Any module from `EncoderFeatures` to `HeadOutput`."""
-
-    def __call__(self, encoded: EncoderFeatures) -> HeadOutput: ...
+    from kmcl.encoders import Encoder, EncoderFeatures
+    from kmcl.posthoc.interface import PosthocPart
 
 
 class Classifier(nn.Module):
-    """An encoder and a head. Takes raw pixels and normalises them as the encoder's weights expect."""
+    """An encoder, a head and the post-hoc parts that correct its logits, by name, in order.
 
-    def __init__(self, encoder: Encoder, head: nn.Module) -> None:
+    Takes raw pixels and normalises them as the encoder's weights expect.
+    """
+
+    pixel_scale: Tensor
+    pixel_shift: Tensor
+
+    def __init__(
+        self, encoder: Encoder, head: nn.Module, posthoc: Mapping[str, PosthocPart] | None = None
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         self.head = head
+        self.posthoc = nn.ModuleDict(dict(posthoc or {}))
         # (x/255 - mean)/std as one product and one sum.
         mean, std = torch.tensor(encoder.mean), torch.tensor(encoder.std)
         self.register_buffer("pixel_scale", (1 / std).view(1, -1, 1, 1), persistent=False)
@@ -59,35 +39,37 @@ class Classifier(nn.Module):
 
     def forward(self, images: Num[Tensor, "B C H W"]) -> HeadOutput:
         """Score images, uint8 between 0 and 255 or floating point between 0 and 1."""
-        output: HeadOutput = self.head(self.encoder(self.normalise(images)))
-        return output
+        return self.score(self.encode(images))
 
-    def frozen_rows(self, images: Num[Tensor, "B C H W"]) -> Float[Tensor, "B R"]:
-        """What the encoder's frozen stages make of images; `score_rows` takes it from there."""
-        return self.encoder.frozen_rows(self.normalise(images))
+    def encode(self, images: Num[Tensor, "B C H W"]) -> EncoderFeatures:
+        """The encoder's features of images."""
+        encoded: EncoderFeatures = self.encoder(self.normalise(images))
+        return encoded
+
+    def encode_rows(self, rows: Float[Tensor, "B R"]) -> EncoderFeatures:
+        """`encode` from the rows that `frozen_rows` gave, in any floating-point type."""
+        return self.encoder.encode_rows(rows.to(self.pixel_scale.dtype))
+
+    def score(self, encoded: EncoderFeatures) -> HeadOutput:
+        """The head's output with the corrections of the post-hoc parts."""
+        output: HeadOutput = self.head(encoded)
+        logits = output.logits
+        for part in self.posthoc.values():
+            logits = logits + part(cast("PosthocPart", part).observe(encoded, output))
+        return output._replace(logits=logits)
 
     def score_rows(self, rows: Float[Tensor, "B R"]) -> HeadOutput:
-        """`forward` of the images these rows are of, in any floating-point type."""
-        scale: Tensor = self.pixel_scale  # type: ignore[assignment]
-        output: HeadOutput = self.head(self.encoder.encode_rows(rows.to(scale.dtype)))
-        return output
+        """`forward` from the rows that `frozen_rows` gave."""
+        return self.score(self.encode_rows(rows))
 
-    def normalise(self, images: Num[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
-        scale: Tensor = self.pixel_scale  # type: ignore[assignment]
-        shift: Tensor = self.pixel_shift  # type: ignore[assignment]
+    def frozen_rows(self, images: Num[Tensor, "B C H W"]) -> Float[Tensor, "B R"]:
+        """The output of the encoder's frozen stages, one flat row per image."""
+        return self.encoder.frozen_rows(self.normalise(images))
+
+    def normalise(self, images: Num[Tensor, "B stored_C H W"]) -> Float[Tensor, "B C H W"]:
         if images.shape[1] == 3 and self.encoder.in_channels == 1:
             images = images[:, :1]  # grey images stored as three equal channels
         if not images.is_floating_point():
-            return torch.addcmul(shift, images.to(scale.dtype), scale / 255)
-        return torch.addcmul(shift, images, scale)
-
-
-class RowsClassifier(nn.Module):
-    """A classifier that is given rows of its frozen stages where others are given images."""
-
-    def __init__(self, classifier: Classifier) -> None:
-        super().__init__()
-        self.classifier = classifier
-
-    def forward(self, rows: Float[Tensor, "B R"]) -> HeadOutput:
-        return self.classifier.score_rows(rows)
+            scale = self.pixel_scale / 255
+            return torch.addcmul(self.pixel_shift, images.to(self.pixel_scale.dtype), scale)
+        return torch.addcmul(self.pixel_shift, images, self.pixel_scale)

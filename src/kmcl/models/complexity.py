@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from kmcl.encoders import Encoder, dry_run, open_encoder
 from kmcl.errors import InputError
 from kmcl.kernels import KERNELS
-from kmcl.models.encoder import Encoder, build_encoder, dry_run
-from kmcl.models.head import KernelMixtureHead
+from kmcl.methods.kmcl.mixture_head import KernelMixtureHead
 
 __all__ = [
     "HEADS",
@@ -92,7 +92,7 @@ def measure_complexity(
 ) -> Complexity:
     """Count an encoder with any head on it.
 
-    image_size: side of the square images; what the encoder was built for when not given.
+    image_size: side of the square images; by default what the encoder was built for.
     reads: whether the head is called with the pooled features or with the whole `EncoderFeatures`.
     """
     classifier = _EncoderAndHead(encoder, head, reads)
@@ -129,7 +129,7 @@ def published_counterpart(row: PublishedComplexity, *, paper_count: bool = True)
 
 
 def own_image_size(encoder: str) -> int:
-    """The side of the images an encoder is built for when no size is asked of it."""
+    """The image side that an encoder is built for by default."""
     return unallocated_encoder(encoder, None).input_size
 
 
@@ -145,7 +145,7 @@ def _measure_by_name(encoder: str, head: str, num_labels: int, image_size: int |
 def unallocated_encoder(name: str, image_size: int | None) -> Encoder:
     """An encoder on the meta device: shapes without values."""
     with torch.device("meta"):
-        return build_encoder(name, image_size=image_size)
+        return open_encoder(name, image_size=image_size)
 
 
 class _EncoderAndHead(nn.Module):

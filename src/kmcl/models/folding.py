@@ -1,4 +1,4 @@
-"""Batch normalisation folded into the convolution before it: the same network, sooner done."""
+"""Batch normalisation folded into the preceding convolution: the same function, computed faster."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 from torch.utils.hooks import RemovableHandle
 
-from kmcl.models.classifier import Classifier, HeadOutput
-from kmcl.models.torchvision_operators import declare_missing_operators
+from kmcl.encoders.torchvision_operators import declare_missing_operators
+from kmcl.methods.output import HeadOutput
+from kmcl.models.classifier import Classifier
 
 declare_missing_operators()
 from timm.layers.norm_act import BatchNormAct2d  # noqa: E402
 
 TOLERANCE = 1e-3
-"""Of what the head gives, against the network as it was. Folding moves it by rounding: by 1e-5 as a
-rule, by some 1e-4 in a deep network of random weights."""
+"""Tolerance on the head's output against the original network. Folding changes it by rounding: usually by
+1e-5, by some 1e-4 in a deep network of random weights.
+"""
 
 
 @torch.no_grad()
 def fold_batch_norms(classifier: Classifier) -> Classifier:
-    """A copy, for prediction, whose normalisations are part of the convolutions wherever that is possible.
+    """A copy, for prediction, with normalisations merged into convolutions wherever possible.
 
-    Where the copy gives something else than the original (a network that uses the output of such a
-    convolution twice), the original is returned.
+    If the copy's output differs from the original's (a network that uses the output of such a convolution
+    twice), the original is returned.
     """
     folded = deepcopy(classifier).eval()
     size = folded.encoder.input_size
@@ -40,14 +42,14 @@ def fold_batch_norms(classifier: Classifier) -> Classifier:
 
 
 def _rest_of(norm: nn.BatchNorm2d) -> nn.Module:
-    """What a normalisation does besides: those of timm may bring dropout and an activation along."""
+    """What follows within a normalisation layer: timm's may include dropout and an activation."""
     if isinstance(norm, BatchNormAct2d):
         return nn.Sequential(norm.get_submodule("drop"), norm.get_submodule("act"))
     return nn.Identity()
 
 
 def _agree(output: HeadOutput, expected: HeadOutput) -> bool:
-    """Features too: an untrained head gives the same logits whatever they are."""
+    """Features are compared too: an untrained head may give the same logits for any features."""
     pairs = [(output.logits, expected.logits), (output.features, expected.features)]
     if output.sigma is not None and expected.sigma is not None:
         pairs.append((output.sigma, expected.sigma))
@@ -55,8 +57,8 @@ def _agree(output: HeadOutput, expected: HeadOutput) -> bool:
 
 
 def _pairs(classifier: Classifier, images: Tensor) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
-    """Each convolution whose output a batch normalisation takes as it is."""
-    outputs: list[tuple[nn.Conv2d, Tensor]] = []  # held, so that no other tensor takes their identity
+    """Each convolution whose output feeds a batch normalisation directly."""
+    outputs: list[tuple[nn.Conv2d, Tensor]] = []  # referenced, so that no other tensor reuses their id
     pairs: list[tuple[nn.Conv2d, nn.BatchNorm2d]] = []
 
     def on_output(module: nn.Conv2d, inputs: tuple[Tensor, ...], output: Tensor) -> None:

@@ -1,5 +1,6 @@
-"""Reports: pages and figures of what was learned."""
+"""Reports: HTML pages and figures of trained models."""
 
+from kmcl.reports.metrics_table import print_metrics
 from kmcl.reports.report import ReportSettings, write_explanation, write_report
 
-__all__ = ["ReportSettings", "write_explanation", "write_report"]
+__all__ = ["ReportSettings", "print_metrics", "write_explanation", "write_report"]

@@ -1,4 +1,4 @@
-"""What a report is made of, before it becomes HTML: sections of text, tables, figures and pictures."""
+"""The building blocks of a report, before HTML: sections of text, tables, figures and pictures."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True)
 class Table:
-    """header: one name per column; where the first is empty, columns are runs and all cells stand right.
+    """header: one name per column; if the first is empty, columns are runs and all cells are right-aligned.
     rows: numbers are written with four digits, None and NaN as a dash.
 
-    open: shown at once; else under a heading to click on.
+    open: expanded; otherwise collapsed under its heading.
     """
 
     caption: str
@@ -31,13 +31,13 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with its words and numbers.
+    """A figure with its description and numbers.
 
-    name:    of its files, without ending
+    name:    of its files, without suffix
     alt:     what it shows, for people who cannot see it
     numbers: what is drawn, as a table
     wide:    takes the whole width of the page
-    shown:   stands in the page; else only its files are written
+    shown:   included in the page; otherwise only its files are written
     """
 
     name: str
@@ -81,7 +81,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Missing:
-    """Something that should be here and is not, and why."""
+    """Missing content, and the reason."""
 
     text: str
 

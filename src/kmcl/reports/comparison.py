@@ -1,4 +1,4 @@
-"""The section that sets several runs against the first: paired differences with intervals."""
+"""The section that compares several runs with the first: paired differences with intervals."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def comparison_section(measured: Sequence[Measured], seed: int) -> Section:
 
 
 def difference_picture(first: Measured, differences: Sequence[tuple[Measured, PairedDifference]]) -> Picture:
-    """Intervals of the differences; those that keep clear of 0 are more than chance in the images."""
+    """Intervals of the differences; those that exclude 0 are more than sampling noise of the images."""
     figure, axes = new_axes(height=1.5 + 0.4 * len(differences))
     rows = []
     for place, (other, found) in enumerate(differences):
@@ -129,5 +129,5 @@ def _in_words(first: Measured, other: Measured, found: PairedDifference) -> str:
     return (
         f"{other.name} is {verdict} ({100 * interval.estimate:+.2f} points of mAP, 95 % interval "
         f"{100 * interval.low:+.2f} to {100 * interval.high:+.2f}) compared with {first.name}. The interval "
-        "tells the chance in the images, not that in the training."
+        "covers the sampling of images, not the randomness of training."
     )

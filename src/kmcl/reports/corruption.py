@@ -1,4 +1,4 @@
-"""Images made worse on purpose, and what that does to a model's uncertainty."""
+"""Corrupted images, and how a model's uncertainty responds to them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def corruption_curves(classifier: Classifier, images: Tensor, seed: int) -> list
     for kind, strengths in STRENGTHS.items():
         sigmas, entropies = [], []
         for strength in strengths:
-            # The same noise and places at every strength, so that a curve shows strength alone.
+            # The same noise and positions at every strength, so that a curve shows the effect of strength
+            # alone.
             generator = torch.Generator().manual_seed(seed)
             sigma, entropy = _mean_uncertainty(classifier, corrupt(images, kind, strength, generator))
             entropies.append(entropy)
@@ -50,7 +51,7 @@ def corruption_curves(classifier: Classifier, images: Tensor, seed: int) -> list
 
 
 def corrupt(images: Tensor, kind: str, strength: float, generator: torch.Generator) -> Tensor:
-    """Images between 0 and 1, made worse; unchanged at strength 0."""
+    """Corrupted images between 0 and 1; unchanged at strength 0."""
     if strength == 0:
         return images
     if kind == "blur":
@@ -68,7 +69,7 @@ def corrupt(images: Tensor, kind: str, strength: float, generator: torch.Generat
 
 
 def _blur(images: Tensor, deviation: float) -> Tensor:
-    """Gaussian blur, row by row then column by column, the border repeated."""
+    """Gaussian blur, separable, with replicated borders."""
     radius = max(1, min(round(3 * deviation), images.shape[-1] - 1))
     offsets = torch.arange(-radius, radius + 1, dtype=images.dtype)
     weights = torch.exp(-0.5 * (offsets / deviation) ** 2)
@@ -85,7 +86,7 @@ def _blur(images: Tensor, deviation: float) -> Tensor:
 def _mean_uncertainty(
     classifier: Classifier, images: Tensor, batch_size: int = 32
 ) -> tuple[float | None, float]:
-    """Mean sigma, and mean entropy of the yes-or-no probabilities in bits."""
+    """Mean sigma, and mean entropy of the binary probabilities in bits."""
     device = next(classifier.parameters()).device
     outputs = [classifier(batch.to(device)) for batch in torch.split(images, batch_size)]
     logits = torch.cat([output.logits for output in outputs]).double()

@@ -12,7 +12,7 @@ from kmcl.reports.drawing import COLOURS, INK, legend_below, line_look, new_axes
 from kmcl.reports.measured import RECALLS, Measured
 
 NAMED_CURVES = 3
-"""Labels named at either end of the precision-recall figure where there are too many for all."""
+"""Labels named at either end of the precision-recall figure if there are too many to name all."""
 
 
 def precision_recall_picture(one: Measured, ending: str = "") -> Picture:
@@ -52,7 +52,7 @@ def precision_recall_picture(one: Measured, ending: str = "") -> Picture:
 
 
 def reliability_picture(one: Measured, ending: str = "") -> Picture:
-    """How often a label is present where the model says a probability."""
+    """How often a label is present as a function of the predicted probability."""
     figure, axes = new_axes(height=3.9)
     axes.plot([0, 1], [0, 1], color=INK, linewidth=1, linestyle=":", label="perfect")
     versions: list[tuple[str, Calibration]] = [("scores", one.raw)]
@@ -93,7 +93,7 @@ def reliability_picture(one: Measured, ending: str = "") -> Picture:
 
 
 def risk_coverage_picture(measured: Sequence[Measured]) -> Picture:
-    """The error rate among the most certain decisions, for each uncertainty worth comparing."""
+    """The error rate among the most certain decisions, for each uncertainty with an order of its own."""
     figure, axes = new_axes(height=3.9)
     rows: list[tuple[str | float, ...]] = []
     words = []

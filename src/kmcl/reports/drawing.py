@@ -1,4 +1,4 @@
-"""How all figures look: one palette that colour-blind people can read, and one style.
+"""The style of all figures, with one palette that colour-blind people can read.
 
 INK, PAPER and GRID are also placeholders: the copy of a figure that goes into a page has them replaced by
 the page's own colours, so that it follows light and dark (`figure_files`).
@@ -26,7 +26,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 SEQUENTIAL, DIVERGING = "viridis", "PuOr_r"
 
 HALF_WIDTH, FULL_WIDTH = 4.8, 9.6
-"""Inches: two half-wide figures stand side by side on a desktop, one fills a phone."""
+"""Inches: two half-wide figures fit side by side on a desktop, one fills a phone."""
 
 STYLE: Any = {
     "figure.facecolor": PAPER,
@@ -52,7 +52,7 @@ STYLE: Any = {
     "legend.fontsize": 8.5,
     "lines.linewidth": 1.8,
     "lines.markersize": 4,
-    "svg.fonttype": "path",  # the same letters wherever it is opened
+    "svg.fonttype": "path",  # the same glyphs wherever it is opened
     "svg.hashsalt": "kmcl",  # the same file for the same figure
     "font.family": "DejaVu Sans",
 }
@@ -60,7 +60,7 @@ STYLE: Any = {
 
 @contextmanager
 def figure_style() -> Iterator[None]:
-    """Draw and save inside this: matplotlib reads its style when axes, legends and files are made."""
+    """Draw and save inside this: matplotlib reads its style when axes, legends and files are created."""
     with matplotlib.rc_context(STYLE):
         yield
 
@@ -75,7 +75,7 @@ def new_axes(width: float = HALF_WIDTH, height: float = 3.3) -> tuple[Figure, Ax
 
 
 def line_look(index: int) -> dict[str, Any]:
-    """Colour, line and marker of the index-th line: told apart without colour too."""
+    """Colour, line style and marker of the index-th line: distinguishable without colour too."""
     return {
         "color": COLOURS[index % len(COLOURS)],
         "linestyle": LINE_STYLES[index % len(LINE_STYLES)],
@@ -96,7 +96,7 @@ def whole_number_ticks(axes: Axes) -> None:
 
 
 def legend_below(axes: Axes, columns: int = 3) -> None:
-    """A legend that covers nothing."""
+    """A legend outside the axes."""
     handles, names = axes.get_legend_handles_labels()
     if handles:
         shown = [textwrap.shorten(str(name), 34, placeholder="...") for name in names]
@@ -106,5 +106,5 @@ def legend_below(axes: Axes, columns: int = 3) -> None:
 
 
 def shorten(names: Sequence[str], length: int = 24) -> list[str]:
-    """Names that fit beside an axis; the numbers under the figure have them whole."""
+    """Names shortened to fit beside an axis; the table under the figure has them in full."""
     return [name if len(name) <= length else name[: length - 1] + "…" for name in names]

@@ -1,4 +1,4 @@
-"""The section with the images a label is best and worst at."""
+"""The section with the best and worst predicted images of each label."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kmcl.reports.measured import Measured
 from kmcl.reports.thumbnails import image_thumbnail, short_name
 
 MOST_THUMBNAILS = 900
-"""In one report, so that it stays small with 80 labels."""
+"""Per report, so that it stays small with 80 labels."""
 
 MOST_IN_A_ROW = 5
 LABELS_SHOWN_OPEN = 12

@@ -15,9 +15,9 @@ from kmcl.data.augmentation import resize
 from kmcl.data.files import decode_image
 from kmcl.errors import InputError
 from kmcl.evaluation.ranking import Values
+from kmcl.explain.saliency import enlarge, label_heat
 from kmcl.models.classifier import Classifier
 from kmcl.reports.run_parts import RunParts
-from kmcl.reports.saliency import enlarge, label_heat
 
 SHOWN_SIDE = 256
 MOST_LABELS = 5
@@ -87,7 +87,7 @@ def explain(
 ) -> list[ExplainedImage]:
     """Heat of the labels that any run predicts for an image, the five highest; or of the `wanted` labels.
 
-    Where no run predicts anything, the label that comes nearest.
+    If no run predicts any label, the one nearest to its threshold.
     """
     for name in wanted:
         if name not in labels:
@@ -126,14 +126,14 @@ def explain(
 
 
 def choose_labels(scores: Sequence[Values], thresholds: Sequence[Values]) -> list[int]:
-    """Labels that reach their threshold in any run, by their largest margin; the nearest one if none does."""
+    """Labels that reach their threshold in any run, by their largest margin; else the nearest one."""
     margins = np.max([s - t for s, t in zip(scores, thresholds, strict=True)], axis=0)
     order = [int(label) for label in np.argsort(-margins, kind="stable")]
     return [label for label in order if margins[label] >= 0][:MOST_LABELS] or order[:1]
 
 
 def overlay(pixels: Pixels, heat: Values) -> Pixels:
-    """The image with its heat over it: the hotter, the less of the image shows through."""
+    """The image overlaid with its heat: the hotter, the more opaque."""
     colours = colormaps["inferno"](heat)[..., :3]
     opacity = (0.15 + 0.6 * heat)[..., None]
     mixed = (1 - opacity) * pixels / 255 + opacity * colours

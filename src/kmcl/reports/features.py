@@ -1,4 +1,4 @@
-"""The section on features: where the test images lie, and what their neighbours have in common."""
+"""The section on features: the test images by t-SNE, and how many labels neighbours share."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def tsne_picture(
 
 
 def reduced_features(predictions: Predictions, rows: npt.NDArray[np.int64]) -> Values:
-    """The rows' features on their first 50 principal axes, beyond which t-SNE only gets slower."""
+    """The rows' features on their first 50 principal axes; with more, t-SNE only gets slower."""
     from sklearn.decomposition import PCA
 
     if predictions.features is None:
@@ -162,7 +162,7 @@ def labels_with_room(
     counts: npt.NDArray[np.integer],
     room: tuple[float, float] = (0.12, 0.03),
 ) -> set[int]:
-    """Labels whose names can stand beside their centroids without covering another's, frequent ones first.
+    """Labels whose names fit beside their centroids without overlap, frequent ones first.
 
     room: width and height of a name as shares of the figure's extent.
     """

@@ -13,7 +13,7 @@ from kmcl.reports.drawing import COLOURS, GRID, INK, PAPER, figure_style
 
 PNG_DPI = 160
 
-# Inside an <img>, a figure sees whether the page is light or dark but not the page's own variables.
+# Inside an <img>, a figure knows whether the page is light or dark but not the page's CSS variables.
 THEME = (
     "<style>:root{--ink:#1f2328;--paper:#ffffff;--grid:#d8dee4;--first:#0072b2}"
     "@media (prefers-color-scheme:dark){:root{--ink:#dfe3e8;--paper:#171b21;--grid:#353c45;--first:#4aa3df}}"
@@ -27,7 +27,7 @@ def write_picture(picture: Picture, folder: Path) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with figure_style():
-            # Laid out once for both files, which takes as long as drawing.
+            # Laid out once for both files: layout takes as long as drawing.
             picture.figure.draw_without_rendering()
             picture.figure.set_layout_engine("none")
             picture.figure.savefig(
@@ -49,7 +49,7 @@ def write_picture(picture: Picture, folder: Path) -> str:
 
 
 def theme_svg(svg: str) -> str:
-    """Replace the colours that do not suit both grounds by ones that follow the reader's light or dark."""
+    """Replace the colours that do not suit both backgrounds by variables that follow light and dark mode."""
     start = svg.index("<svg")
     end = svg.index(">", start) + 1
     body = svg[end:]

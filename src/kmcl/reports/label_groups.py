@@ -1,4 +1,4 @@
-"""Groups of labels: given by a file, or found by clustering which labels go together."""
+"""Groups of labels: from a file, or by clustering labels by their correlation."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class LabelGroups:
 
     @property
     def order(self) -> npt.NDArray[np.int64]:
-        """The labels, those of one group together."""
+        """The order of labels in which groups are contiguous."""
         return np.argsort(self.of_label, kind="stable")
 
     def of_images(self, targets: npt.NDArray[np.int8]) -> npt.NDArray[np.int64]:
-        """The group most of an image's labels belong to, the first of equals; -1 for no label."""
+        """The group most of an image's labels belong to, the first in a tie; -1 for no label."""
         carries = targets == 1
         counts = np.stack(
             [carries[:, self.of_label == group].sum(axis=1) for group in range(len(self.names))], axis=1
@@ -39,7 +39,7 @@ class LabelGroups:
 
 
 def cluster_labels(labels: tuple[str, ...], correlation: Values) -> LabelGroups:
-    """Average-linkage clusters of 1 - correlation; as many as their silhouette is best for, at most 7."""
+    """Average-linkage clusters of 1 - correlation; their number, at most 7, has the best silhouette."""
     from sklearn.cluster import AgglomerativeClustering
     from sklearn.metrics import silhouette_score
 

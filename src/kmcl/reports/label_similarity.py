@@ -1,4 +1,4 @@
-"""Which labels a model holds alike: by what its memory finds together, or by its kernels in each image."""
+"""Label similarity learned by a model: from its kernel vote, or from its kernels in each image."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import Values
 from kmcl.kernels import KernelMixture, log_bhattacharyya_diagonal, log_bhattacharyya_isotropic
+from kmcl.methods.kmcl.mixture_head import KernelMixtureHead
 from kmcl.models.classifier import Classifier
-from kmcl.models.head import KernelMixtureHead
-from kmcl.models.kernel_memory import KernelMemory
+from kmcl.posthoc.kernel_vote import KernelVote
 
 MOST_ELEMENTS = 1_500_000_000
-"""Images x labels x labels x dimensions that are compared; beyond that a random part of the images is."""
+"""Images x labels x labels x dimensions that are compared; beyond that, a random subset of the images."""
 
 BLOCK_ELEMENTS = 4_000_000
-MEMORY_BLOCK = 1024
-"""Images that are compared with the memory at a time."""
+VOTE_BLOCK = 1024
+"""Images that are compared with the training images at a time."""
 
 SIGMA_TOLERANCE = 1e-3
 
 
 def find_mixture(classifier: Classifier, predictions: Predictions) -> KernelMixture | None:
-    """The kernels of the predicted images, made from their stored features; None for a model without kernels.
+    """The kernels of the predicted images, from their stored features; None for a model without kernels.
 
     Raises InputError where the features are missing or are not those of this model.
     """
@@ -42,21 +42,21 @@ def find_mixture(classifier: Classifier, predictions: Predictions) -> KernelMixt
     return mixture
 
 
-def find_memory(classifier: Classifier) -> KernelMemory | None:
-    """The model's memory, if it has one."""
-    return next((part for part in classifier.head.modules() if isinstance(part, KernelMemory)), None)
+def find_vote(classifier: Classifier) -> KernelVote | None:
+    """The model's kernel vote, if it has one."""
+    return next((part for part in classifier.posthoc.values() if isinstance(part, KernelVote)), None)
 
 
-def memory_similarity(memory: KernelMemory, features: npt.NDArray[np.float32]) -> Values:
-    """L x L: how often two labels stand together around an image, of how often either does.
+def vote_similarity(vote: KernelVote, features: npt.NDArray[np.float32]) -> Values:
+    """L x L: how often similar training images have both labels, relative to how often they have either.
 
         S_kl = Σ_n p_k(n) p_l(n) / Σ_n [ p_k(n) + p_l(n) - p_k(n) p_l(n) ]
 
-    the Jaccard index with the memory's shares p for labels; what the images n carry is not asked. 0 where
-    neither label is remembered; 1 on the diagonal.
+    the Jaccard index with the vote's shares p in place of labels; the labels of the images n are not used. 0
+    where neither label was in the training images; 1 on the diagonal.
     """
     with torch.inference_mode():
-        blocks = [memory.shares(block) for block in torch.split(torch.from_numpy(features), MEMORY_BLOCK)]
+        blocks = [vote.shares(block) for block in torch.split(torch.from_numpy(features), VOTE_BLOCK)]
     shares = torch.cat(blocks).double().numpy()
     together, sums = shares.T @ shares, shares.sum(axis=0)
     either = sums[:, None] + sums[None] - together
@@ -72,9 +72,9 @@ def mean_similarity(
 
         S_kl = mean over images n with y_nk = 1 or y_nl = 1 of ρ(K_nk, K_nl)
 
-    The images are those the Jaccard index of two labels divides by, so every pair that occurs has a value,
-    also labels that never stand together. NaN where neither label occurs; 1 on the diagonal. A random part of
-    the images is taken where all would be too many.
+    The images are those in the denominator of the Jaccard index of two labels, so every pair that occurs has
+    a value, also labels that never occur together. NaN where neither label occurs; 1 on the diagonal. A
+    random subset of the images is used if there are too many.
     """
     carries = torch.from_numpy(targets == 1)
     num_images, num_labels = carries.shape

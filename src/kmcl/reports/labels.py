@@ -1,4 +1,4 @@
-"""The section on labels: how many an image has, which go together, and whether the model knows it."""
+"""The section on labels: how many an image has, which go together, and whether the model learned it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from kmcl.evaluation.ranking import Values
 from kmcl.reports.blocks import Missing, Picture, Section, Table, Text, percent, slug
 from kmcl.reports.drawing import COLOURS, DIVERGING, SEQUENTIAL, figure_style, new_axes
 from kmcl.reports.label_groups import LabelGroups
-from kmcl.reports.label_similarity import find_memory, find_mixture, mean_similarity, memory_similarity
+from kmcl.reports.label_similarity import find_mixture, find_vote, mean_similarity, vote_similarity
 from kmcl.reports.matrix import matrix_picture
 from kmcl.reports.measured import Measured
 
 PHI, JACCARD = "correlation", "Jaccard index"
-"""How far two labels go together in the truth: beyond chance, and at all."""
+"""Measures of co-occurrence in the targets: corrected for chance, and not."""
 
 
 def labels_section(measured: Sequence[Measured], groups: LabelGroups | None, seed: int) -> Section:
@@ -40,9 +40,9 @@ def labels_section(measured: Sequence[Measured], groups: LabelGroups | None, see
                 phi,
                 labels,
                 order,
-                title="Correlation in the truth",
+                title="Correlation in the ground truth",
                 caption=f"Correlation (phi) of the labels over the images of {first.split}; labels of one "
-                "group stand together.",
+                "group are adjacent.",
                 value="correlation",
                 colours=DIVERGING,
                 limits=_symmetric_limits(phi),
@@ -63,25 +63,27 @@ def _add_learned(
     if classifier is None:
         section.add(Missing(f"the model of {one.name} cannot be loaded, so its label similarity is unknown."))
         return
-    try:
-        mixture = find_mixture(classifier, one.predictions)
-    except InputError as error:
-        section.add(Missing(f"label similarity of {one.name}: {error}."))
-        return
-    if mixture is None:
-        section.add(Text(f"{one.name} has no kernels, hence no learned label similarity."))
-        return
     generator = np.random.default_rng(seed)
     targets = one.predictions.targets
-    memory, features = find_memory(classifier), one.predictions.features
-    if memory is not None and features is not None:
-        similarity = memory_similarity(memory, features)
+    vote, features = find_vote(classifier), one.predictions.features
+    if vote is not None and features is not None:
+        similarity = vote_similarity(vote, features)
         caption = (
-            "How often two labels stand together among the remembered images whose kernels are like an "
-            f"image's, of how often either does (Jaccard index), over the images of {one.split}."
+            "How often two labels are found together among the training images that are most like an image "
+            f"(kernel vote), of how often either is (Jaccard index), over the images of {one.split}."
         )
         truths = (JACCARD, PHI)
     else:
+        try:
+            mixture = find_mixture(classifier, one.predictions)
+        except InputError as error:
+            section.add(Missing(f"label similarity of {one.name}: {error}."))
+            return
+        if mixture is None:
+            section.add(
+                Text(f"{one.name} has neither kernels nor a kernel vote, hence no learned label similarity.")
+            )
+            return
         similarity = mean_similarity(mixture, targets, generator)
         caption = (
             "Mean Bhattacharyya coefficient between two labels' kernels over the images that carry either."
@@ -148,9 +150,9 @@ def agreement_picture(
     whose: str,
     ending: str,
 ) -> Picture:
-    """Every pair of labels as a point: how it stands in the truth, how alike the model holds it.
+    """Every pair of labels as a point: co-occurrence in the targets against learned similarity.
 
-    agreements: with `truth` first, then with the other measure of it, by their names
+    agreements: with `truth` first, then with the other measure of it, by name
     """
     (name, agreement), (other_name, other) = agreements.items()
     rows, columns = np.triu_indices(len(labels), k=1)
@@ -158,10 +160,10 @@ def agreement_picture(
     axes.scatter(
         truth[rows, columns], similarity[rows, columns], s=14, color=COLOURS[0], alpha=0.6, linewidths=0
     )
-    axes.set(xlabel=f"{name} in the truth", ylabel="learned similarity", title=f"Agreement{whose}")
+    axes.set(xlabel=f"{name} in the ground truth", ylabel="learned similarity", title=f"Agreement{whose}")
     words = (
         f"Rank correlation {agreement.correlation:.3f} over {agreement.num_pairs} pairs of labels, "
-        f"permutation p = {agreement.p_value:.3g} ({agreement.num_permutations} renamings)"
+        f"permutation p = {agreement.p_value:.3g} ({agreement.num_permutations} permutations)"
     )
     order = np.argsort(-truth[rows, columns], kind="stable")
     pairs = [
@@ -183,7 +185,7 @@ def agreement_picture(
 
 
 def _symmetric_limits(matrix: Values) -> tuple[float, float]:
-    """Limits around 0 that the diagonal does not stretch."""
+    """Symmetric limits around 0, without the diagonal."""
     off_diagonal = matrix[~np.eye(len(matrix), dtype=bool)]
     largest = max(float(np.abs(off_diagonal).max(initial=0.0)), 0.05)
     return -largest, largest

@@ -14,7 +14,7 @@ from kmcl.reports.drawing import FULL_WIDTH, HALF_WIDTH, new_axes, shorten
 MOST_WITH_NUMBERS = 12
 MOST_HALF_WIDE = 30
 TINY = 1e-3
-"""Where most values are below this, their logarithms are drawn: a linear scale would show one colour."""
+"""If most values are below this, their logarithms are drawn: a linear scale would show one colour."""
 
 MOST_TABULATED = 40
 """Labels up to which the numbers are a square table; beyond, a list of pairs."""
@@ -34,7 +34,7 @@ def matrix_picture(
 ) -> Picture:
     """Draw a symmetric matrix with its labels in `order`, the diagonal left blank.
 
-    limits: of the colours; those of the values where None.
+    limits: of the colours; by default those of the values.
     """
     wide = len(labels) > MOST_HALF_WIDE
     shown = matrix[np.ix_(order, order)].copy()

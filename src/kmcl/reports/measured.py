@@ -1,12 +1,12 @@
-"""A run's predictions measured for a report: metrics, curves and calibration, from the predictions alone.
+"""A run's predictions evaluated for a report: metrics, curves and calibration, from the predictions alone.
 
-Nothing is copied from metrics.json but the bootstrap interval, so that a report can be made without it, and
-says so where the two disagree.
+Only the bootstrap interval is taken from metrics.json, so that a report can be made without it and can say if
+the two disagree.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,20 +15,20 @@ from kmcl.evaluation.calibration import Calibration, calibration
 from kmcl.evaluation.metrics import Evaluation, evaluate
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import OperatingPoints, Values, label_points
-from kmcl.evaluation.temperature import Temperatures
+from kmcl.evaluation.temperature import logit
 from kmcl.evaluation.uncertainty import UncertaintyReports, compare_uncertainties
 from kmcl.reports.run_parts import RunParts
 
 RECALLS = np.linspace(0, 1, 51)
 RESAMPLES = 300
-"""Of an interval that metrics.json does not have: enough for one digit, and quick on 10,000 images."""
+"""Resamples for an interval that metrics.json lacks: enough for one digit, and fast on 10,000 images."""
 
 MAP_TOLERANCE = 5e-4
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One run's predictions, measured.
+    """One run's predictions, evaluated.
 
     own:                  at each label's own thresholds; None where the model has none
     calibrated:           with the temperatures and biases of the model; None where it has none
@@ -64,7 +64,7 @@ def measure(run: RunParts) -> Measured | None:
             f"{run.folder.metrics_file}: says mAP {100 * stated:.2f} % on {split}, the predictions give "
             f"{100 * evaluation.mean_average_precision:.2f} %; the report shows the latter"
         )
-    calibrator = _calibrator(run, predictions)
+    calibrated = _calibrated(run, predictions)
     thresholds = run.thresholds
     val = run.val if split == "test" and run.val is not None and len(run.val) else None
     return Measured(
@@ -75,7 +75,7 @@ def measure(run: RunParts) -> Measured | None:
         own=None if thresholds is None else evaluate(predictions, thresholds),
         interval=_interval(run, split, predictions),
         raw=calibration(predictions),
-        calibrated=None if calibrator is None else calibration(calibrator.calibrate(predictions)),
+        calibrated=None if calibrated is None else calibration(calibrated),
         uncertainty=compare_uncertainties(
             predictions,
             run.decision_thresholds,
@@ -109,15 +109,8 @@ def _interval(run: RunParts, split: str, predictions: Predictions) -> BootstrapI
     return bootstrap_map(predictions, np.random.default_rng(0), RESAMPLES)
 
 
-def _calibrator(run: RunParts, predictions: Predictions) -> Temperatures | None:
-    description = run.description
-    if description is None or description.temperatures is None or description.labels != predictions.labels:
+def _calibrated(run: RunParts, predictions: Predictions) -> Predictions | None:
+    rules = None if run.description is None else run.description.rules
+    if rules is None or not rules.is_calibrated or rules.labels != predictions.labels:
         return None
-    return Temperatures(
-        labels=predictions.labels,
-        temperatures=np.array(description.temperatures),
-        biases=np.array(description.biases or (0.0,) * predictions.num_labels),
-        shared_temperature=1.0,
-        shared_bias=0.0,
-        shared=(),
-    )
+    return replace(predictions, scores=rules.calibrate(logit(predictions.scores)).astype(np.float32))

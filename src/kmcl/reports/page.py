@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -23,9 +22,10 @@ from kmcl.reports.blocks import (
 )
 from kmcl.reports.figure_files import data_uri, write_picture
 from kmcl.reports.page_style import CSS
+from kmcl.storage.atomic import write_text
 
 SHOWN_ROWS = 400
-"""Longer tables are cut in the page; those of figures are whole in their CSV files."""
+"""Longer tables are truncated in the page; those of figures are complete in their CSV files."""
 
 FIGURES = "figures"
 
@@ -67,11 +67,8 @@ def write_page(folder: Path, file_name: str, title: str, subtitle: str, sections
         "their numbers as CSV.",
     )
     path = folder / file_name
-    temporary = path.with_name(f".{path.name}.partial")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(html, encoding="utf-8")
-        os.replace(temporary, path)
+        write_text(path, html)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from error
     return path
@@ -83,7 +80,7 @@ def _section(section: Section, figures: Path) -> str:
 
 
 def _grouped(blocks: Iterable[Block], figures: Path) -> Iterable[str]:
-    """Figures that follow each other stand in one grid."""
+    """Consecutive figures form one grid."""
     in_grid = False
     for block in blocks:
         if isinstance(block, Picture) and not block.shown:

@@ -1,4 +1,4 @@
-"""`kmcl report`: everything a run, or several, has to show, as one page."""
+"""`kmcl report`: everything about one or several runs as one page."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from kmcl.reports.saliency_section import Choice, saliency_section
 from kmcl.reports.scores import scores_section
 from kmcl.reports.training import training_section
 from kmcl.reports.uncertainty import uncertainty_section
+from kmcl.training.resolution import flat_values
 
 FILE_NAME = "report.html"
 EXPLANATION_FILE_NAME = "explanation.html"
@@ -29,10 +30,10 @@ EXPLANATION_FILE_NAME = "explanation.html"
 
 @dataclass(frozen=True)
 class ReportSettings:
-    """What a report may be told.
+    """Settings of a report.
 
-    groups:     file of label groups; found by clustering where None
-    images:     images to explain, before the chosen ones
+    groups:     file of label groups; None: found by clustering
+    images:     images to explain first
     saliency:   which images of the reported split are explained; "disagreement" needs two runs
     num_images: how many of them
     seed:       of everything drawn at random
@@ -59,24 +60,24 @@ def write_report(
 ) -> Path:
     """Write the report of one run or several into a folder; returns the page's path.
 
-    on_progress: is told what is being made.
+    on_progress: called with the name of the section in progress.
     """
     settings = settings or ReportSettings()
     if settings.saliency == "disagreement" and len(paths) < 2:
         raise InputError("saliency of disagreements needs two runs; got one")
-    tell = on_progress or (lambda words: None)
+    report_progress = on_progress or (lambda name: None)
     runs = read_runs(paths)
-    tell("metrics")
+    report_progress("metrics")
     for run in runs:
         run.read_everything_small()
     measured = [found for run in runs if (found := measure(run)) is not None]
     sections = []
     for name, make in _sections(runs, measured, settings):
-        tell(name)
+        report_progress(name)
         sections.append(make())
     title = " and ".join(run.name for run in runs) if len(runs) <= 3 else f"{len(runs)} runs"
     sections.insert(0, summary_section(runs, measured))
-    tell("page")
+    report_progress("page")
     return write_page(folder, FILE_NAME, f"Report of {title}", _subtitle(runs), sections)
 
 
@@ -97,7 +98,7 @@ def write_explanation(
 def _sections(
     runs: Sequence[RunParts], measured: Sequence[Measured], settings: ReportSettings
 ) -> list[tuple[str, Callable[[], Section]]]:
-    """The sections in the page's order, each made when its turn comes."""
+    """The sections in page order, built one by one."""
     groups = _groups(measured, settings.groups)
     seed = settings.seed
     sections: list[tuple[str, Callable[[], Section]]] = []
@@ -130,7 +131,7 @@ def _groups(measured: Sequence[Measured], file: Path | None) -> LabelGroups | No
 
 
 def summary_section(runs: Sequence[RunParts], measured: Sequence[Measured]) -> Section:
-    """The runs side by side, and what is missing of them. Made last, when everything has been asked for."""
+    """The runs in one table, and their missing parts. Built last, when all parts have been read."""
     section = Section("Summary")
     of_run = {one.name: one for one in measured}
     columns = [_summary(run, of_run.get(run.name)) for run in runs]
@@ -160,9 +161,9 @@ def _summary(run: RunParts, one: Measured | None) -> dict[str, Cell]:
 
 
 def settings_section(runs: Sequence[RunParts]) -> Section:
-    """The settings side by side, and what the runs were made with."""
+    """The settings of the runs in one table, and the versions they were trained with."""
     section = Section("Settings")
-    known = {run.name: run.settings.model_dump() for run in runs if run.settings is not None}
+    known = {run.name: flat_values(run.settings) for run in runs if run.settings is not None}
     names = list(dict.fromkeys(name for values in known.values() for name in values))
     if known:
         rows = [(name, *(str(values.get(name, "")) for values in known.values())) for name in names]
@@ -184,5 +185,5 @@ def settings_section(runs: Sequence[RunParts]) -> Section:
 
 
 def _subtitle(runs: Sequence[RunParts]) -> str:
-    data = dict.fromkeys(run.settings.data for run in runs if run.settings is not None)
+    data = dict.fromkeys(run.settings.data.spec for run in runs if run.settings is not None)
     return f"Data: {', '.join(data)}." if data else "The runs' settings cannot be read."

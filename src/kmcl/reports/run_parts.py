@@ -1,4 +1,4 @@
-"""A run as a report reads it: every part that is there, and a sentence for each that is missing or broken."""
+"""A run as a report reads it: its parts, and a sentence for each part that is missing or broken."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from kmcl.errors import InputError
 from kmcl.evaluation.json_values import JsonObject
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import Values
-from kmcl.methods.model_folder import ModelDescription, load_model, read_description
 from kmcl.models.classifier import Classifier
+from kmcl.models.folder import ModelDescription, load_model, read_description
 from kmcl.training.run_folder import RunFolder
 from kmcl.training.settings import TrainingSettings
 
@@ -27,10 +27,10 @@ Part = TypeVar("Part")
 
 
 class RunParts:
-    """The parts of one run folder, read when first asked for; None where a part cannot be had.
+    """The parts of one run folder, read on first access; None if a part is not available.
 
     name:     what the report calls the run
-    problems: why parts are missing, in the order they were asked for, each once
+    problems: why parts are missing, in the order of access, each once
     """
 
     def __init__(self, path: Path, name: str) -> None:
@@ -44,7 +44,7 @@ class RunParts:
             raise InputError(f"{path}: is no run folder: it has none of {', '.join(known)}")
 
     def read_everything_small(self) -> None:
-        """Ask for all parts but model weights and images, so that `problems` is complete."""
+        """Read all parts but model weights and images, so that `problems` is complete."""
         for part in ("settings", "environment", "epochs", "metrics", "description", "val", "test"):
             getattr(self, part)
 
@@ -95,7 +95,7 @@ class RunParts:
     @property
     def thresholds(self) -> Values | None:
         """Each label's own, chosen on val; None where the model has none or has other labels."""
-        own = None if self.description is None else self.description.thresholds
+        own = None if self.description is None else self.description.rules.thresholds
         predictions = self.predictions
         if own is None or predictions is None or len(own) != predictions.num_labels:
             return None
@@ -108,15 +108,15 @@ class RunParts:
 
     @cached_property
     def images(self) -> Split | None:
-        """The images the predictions were made from, where the dataset can still be opened."""
+        """The images the predictions were made from, if the dataset can still be opened."""
         if self.settings is None:
             return None
         settings = self.settings
 
         def open_split() -> Split:
-            dataset = open_dataset(settings.data, **settings.data_options)
+            dataset = open_dataset(settings.data.spec, **settings.data.options)
             if self.split_name not in dataset.splits:
-                raise InputError(f"{settings.data}: has no {self.split_name} split any more")
+                raise InputError(f"{settings.data.spec}: has no {self.split_name} split any more")
             return dataset.splits[self.split_name]
 
         return self._try(open_split, f"the images of {self.name} cannot be shown: ")
@@ -150,7 +150,7 @@ class RunParts:
 
 
 def read_runs(paths: Sequence[Path]) -> list[RunParts]:
-    """Runs with names that tell them apart: the folder's own, with as many parents as that needs."""
+    """Runs with distinct names: the folder's own, with as many parents as needed."""
     resolved = [path.resolve() for path in paths]
     for path in resolved:
         if resolved.count(path) > 1:

@@ -1,4 +1,4 @@
-"""The section on saliency: for each image a row of its labels' heat, one row per run."""
+"""The section on saliency: for each image and run a row of heat maps, one per label."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def saliency_section(
     section.add(
         Text(
             f"Grad-CAM of the predicted labels, {how}. Bright is where the evidence for a label lies, scaled "
-            "to each picture's own highest value; a score below its threshold is put in brackets."
+            "to each picture's own highest value; a score below its threshold is in parentheses."
         )
     )
     explained = explain(
@@ -150,8 +150,7 @@ def _labels(run: RunParts) -> tuple[str, ...]:
 
 
 def _thresholds(run: RunParts) -> np.typing.NDArray[np.float64]:
-    own = None if run.description is None else run.description.thresholds
-    return np.full(len(_labels(run)), 0.5) if own is None else np.array(own)
+    return np.zeros(0) if run.description is None else run.description.rules.threshold_values
 
 
 def _caption(heat: LabelHeat, truth: tuple[str, ...] | None) -> str:

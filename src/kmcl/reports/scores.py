@@ -157,7 +157,7 @@ def per_label_picture(
     caption: str,
     reference: float,
 ) -> Picture:
-    """values: runs x labels. Sorted by the first run, highest on top."""
+    """values: runs x labels. Sorted by the first run, highest at the top."""
     labels = measured[0].predictions.labels
     order = np.argsort(np.nan_to_num(values[0], nan=-1), kind="stable")
     many_labels = len(labels) > 30

@@ -1,9 +1,9 @@
 """The paper's figure of similarities: ρ, Sim_M and Sim_G of two kernels, as surfaces and as contours.
 
 (a) one-dimensional kernels over the differences of their means and deviations; (b) two-dimensional kernels
-with other means and covariances, (c) other covariances alone, (d) other means alone. Where covariances
-differ, their mean stands for the common one of Sim_M, and its mean variance for that of Sim_G; in one
-dimension these two then are the same.
+with different means and covariances, (c) different covariances only, (d) different means only. If covariances
+differ, their mean is the common one of Sim_M, and its mean variance that of Sim_G; in one dimension these two
+are then the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kmcl.reports.blocks import Picture, Table
 from kmcl.reports.drawing import COLOURS, FULL_WIDTH, INK, SEQUENTIAL, figure_style, new_figure
 
 MEAN_DEVIATION = 2.0
-"""Mean of the two kernels' deviations on the surfaces: they differ around it."""
+"""Mean of the two kernels' deviations on the surfaces, around which they differ."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def similarity_picture() -> Picture:
         figure,
         alt="Above, three surfaces over the differences of mean and deviation of two kernels: rho falls with "
         "both, Sim_M and Sim_G stay 1 along equal means. Below, contours of pairs of kernels: " + words + ".",
-        caption="Where only the covariances differ (c), Sim_M and Sim_G see two equal kernels; rho does not. "
+        caption="If only the covariances differ (c), Sim_M and Sim_G are 1 as for equal kernels; rho is not. "
         "The star is the highest value, 1, at no difference.",
         numbers=Table.of("similarities of the pairs", ("pair", "rho", "Sim_M", "Sim_G"), rows),
         wide=True,

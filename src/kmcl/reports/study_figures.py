@@ -23,7 +23,7 @@ from kmcl.studies.results import StudyResult, VariantResult
 from kmcl.studies.weight_search import SearchPoint
 
 LONGEST_NAME = 18
-"""Letters of a reference's name that fit below the differences."""
+"""Characters of a reference's name that fit below the differences."""
 
 
 def comparison_picture(result: StudyResult, name: str = "comparison") -> Picture:
@@ -73,7 +73,7 @@ def comparison_picture(result: StudyResult, name: str = "comparison") -> Picture
 
 
 def size_picture(result: StudyResult) -> Picture:
-    """mAP over the part of the training images: a line through the means, a dot for each training."""
+    """mAP over the fraction of the training images: a line through the means, a dot for each training."""
     curves: dict[str, list[VariantResult]] = {}
     for variant in sorted(result.variants, key=lambda variant: variant.changes["train_fraction"]):
         curves.setdefault(method_name(variant.name, variant.changes), []).append(variant)

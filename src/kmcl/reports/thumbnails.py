@@ -1,4 +1,4 @@
-"""Images small enough to stand in a page by the hundred."""
+"""Thumbnails, small enough for hundreds of them in a page."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def encode(pixels: Pixels, side: int = SIDE, quality: int = 80) -> bytes:
 
 
 def image_thumbnail(run: RunParts, name: str, caption: str, alt: str) -> Thumbnail:
-    """An image of the run's reported split; without pixels where it cannot be read."""
+    """An image of the run's reported split; without pixels if it cannot be read."""
     pixels = run.load_image(name, SIDE)
     return Thumbnail(None if pixels is None else encode(pixels), alt, caption)
 
 
 def short_name(name: str, length: int = 26) -> str:
-    """The end of an image's name, which tells it apart from the others of its folder."""
+    """The end of an image's name, which identifies it within its folder."""
     name = name.rsplit("/", 1)[-1]
     return name if len(name) <= length else "…" + name[1 - length :]

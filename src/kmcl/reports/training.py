@@ -58,7 +58,7 @@ def loss_pictures(run: str, epochs: Columns, many: bool) -> list[Picture]:
     ending = f"-{slug(run)}" if many else ""
     of_run = f", {run}" if many else ""
     versions = (
-        ("losses", f"Losses as they are{of_run}", "loss", terms),
+        ("losses", f"Losses{of_run}", "loss", terms),
         (
             "losses-normalised",
             f"Losses relative to the first epoch{of_run}",

@@ -1,4 +1,4 @@
-"""The section on uncertainty: sigma of each label, what moves it, and the images at both ends."""
+"""The section on uncertainty: sigma of each label, its response to corruption, and extreme images."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def uncertainty_section(measured: Sequence[Measured], seed: int) -> Section:
             section.add(Heading(one.name))
         sigma = one.predictions.sigma
         if sigma is None:
-            section.add(Text(f"{one.name} has no kernels, hence no sigma; entropy stands in its place."))
+            section.add(Text(f"{one.name} has no kernels, hence no sigma; entropy is shown instead."))
         with figure_style():
             if sigma is not None:
                 section.add(sigma_picture(one, sigma.astype(np.float64), ending))
@@ -55,7 +55,7 @@ def uncertainty_section(measured: Sequence[Measured], seed: int) -> Section:
 
 
 def sigma_picture(one: Measured, sigma: Values, ending: str) -> Picture:
-    """Where each label's sigma lies, in images with the label and without."""
+    """The distribution of each label's sigma, in images with the label and without."""
     predictions = one.predictions
     labels = predictions.labels
     order = np.argsort(np.median(sigma, axis=0), kind="stable")
@@ -101,7 +101,7 @@ def sigma_picture(one: Measured, sigma: Values, ending: str) -> Picture:
 
 
 def corruption_picture(run: str, curves: Sequence[CorruptionCurve], ending: str) -> Picture:
-    """How the mean sigma moves as images get worse; the entropy for a model without kernels."""
+    """Mean sigma under increasing corruption; mean entropy for a model without kernels."""
     uses_sigma = curves[0].sigma is not None
     what = "sigma" if uses_sigma else "entropy"
     figure, axes = new_axes()
@@ -118,15 +118,15 @@ def corruption_picture(run: str, curves: Sequence[CorruptionCurve], ending: str)
             rows.append((curve.kind, strength, sigma, float(curve.entropy[place])))
     axes.set_xticks(range(len(curves[0].strengths)))
     axes.set(xlabel="strength, from none to strong", ylabel=f"change of mean {what} (%)")
-    axes.set_title("Worse images" + (f", {run}" if ending else ""))
+    axes.set_title("Corrupted images" + (f", {run}" if ending else ""))
     legend_below(axes)
     change = "; ".join(words)
     return Picture(
         f"corruption{ending}",
         figure,
         alt=f"Mean {what} of {run} as images are blurred, made noisy or covered: {change}.",
-        caption=f"An honest uncertainty grows to the right. From clean to strongest: {change}.",
-        numbers=Table.of("means", ("made worse by", "strength", "mean sigma", "mean entropy, bits"), rows),
+        caption=f"A useful uncertainty grows to the right. From clean to strongest: {change}.",
+        numbers=Table.of("means", ("corruption", "strength", "mean sigma", "mean entropy, bits"), rows),
     )
 
 

@@ -1,40 +1,43 @@
-"""Trained models at work: prediction on anybody's images, and the forms in which models leave the machine."""
+"""Prediction with trained models, export to one file, the model hub, and the HTTP service."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from kmcl.lazy_names import lazy_names
+
 if TYPE_CHECKING:
-    from kmcl.serving.image_predictor import ImagePrediction, ImagePredictor, LabelPrediction
-    from kmcl.serving.loading import load, open_predictor
+    from kmcl.serving.export import Exported, export_model
+    from kmcl.serving.image_predictor import BatchScores, ImagePredictor
+    from kmcl.serving.loading import load
     from kmcl.serving.onnx_predictor import OnnxPredictor
+    from kmcl.serving.predictions import ImagePrediction, LabelPrediction, PredictionList
     from kmcl.serving.predictor import Predictor
 
 __all__ = [
+    "BatchScores",
+    "Exported",
     "ImagePrediction",
     "ImagePredictor",
     "LabelPrediction",
     "OnnxPredictor",
+    "PredictionList",
     "Predictor",
+    "export_model",
     "load",
-    "open_predictor",
 ]
 
 _HOMES = {
-    "ImagePrediction": "kmcl.serving.image_predictor",
+    "BatchScores": "kmcl.serving.image_predictor",
+    "Exported": "kmcl.serving.export",
+    "ImagePrediction": "kmcl.serving.predictions",
     "ImagePredictor": "kmcl.serving.image_predictor",
-    "LabelPrediction": "kmcl.serving.image_predictor",
+    "LabelPrediction": "kmcl.serving.predictions",
     "OnnxPredictor": "kmcl.serving.onnx_predictor",
+    "PredictionList": "kmcl.serving.predictions",
     "Predictor": "kmcl.serving.predictor",
+    "export_model": "kmcl.serving.export",
     "load": "kmcl.serving.loading",
-    "open_predictor": "kmcl.serving.loading",
 }
 
-
-def __getattr__(name: str) -> object:
-    """Import what is used when it is used: an exported model predicts where torch is not installed."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'kmcl.serving' has no attribute {name!r}")
-    value: object = getattr(import_module(_HOMES[name]), name)
-    return value
+__getattr__ = lazy_names(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""Real images to check an exported model on: the run's own, or scenes of the embedded digits."""
+"""Images to check an exported model on: those of the run, or scenes of the embedded digits."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from kmcl.errors import InputError
 from kmcl.evaluation.bootstrap import compare_map
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import mean_average_precision
-from kmcl.serving.image_predictor import BatchScores, ImagePredictor, Pixels
+from kmcl.serving.image_predictor import BatchScores, ImagePredictor
+from kmcl.serving.predictions import Pixels
 from kmcl.training.run_folder import RunFolder
 
 LARGEST_DIGITS_CHECK = 500
-"""Scenes without targets of the model's own labels tell no mAP, so that more would be drawn for nothing."""
+"""Without targets of the model's labels there is no mAP to measure, so more scenes would not help."""
 
 
 @dataclass(frozen=True)
 class CheckImages:
-    """source: what they are, for messages.
+    """source: a description for messages.
 
     targets: N x L of the model's own labels, and `ignored` with them, as in `Split`; None where unknown
     """
@@ -43,7 +44,7 @@ class CheckImages:
     def compare(
         self, original: BatchScores, exported: BatchScores, labels: tuple[str, ...]
     ) -> MapCost | None:
-        """What the mAP of the exported file lacks; None without targets, or a positive of any label."""
+        """mAP of both with a paired interval of the difference; None without targets or without positives."""
         first, second = self.predictions(original, labels), self.predictions(exported, labels)
         if first is None or second is None or np.isnan(mean_average_precision(first)):
             return None
@@ -68,8 +69,8 @@ class MapCost(NamedTuple):
 
 
 def find_check_images(folder: Path, predictor: ImagePredictor, limit: int) -> CheckImages:
-    """At most `limit` images of the run's test split (val where there is none), if it is a run and its
-    data are still there; else of the embedded digits."""
+    """At most `limit` images of the run's test split (val where there is none), if `folder` is a run whose
+    data are available; else of the embedded digits."""
     split, source = _split_of_run(folder, predictor.labels)
     if split is None:
         limit = min(limit, LARGEST_DIGITS_CHECK)
@@ -86,13 +87,13 @@ def _split_of_run(folder: Path, labels: tuple[str, ...]) -> tuple[Split | None, 
         return None, ""
     try:
         settings = run.read_settings()
-        dataset = open_dataset(settings.data, **settings.data_options)
+        dataset = open_dataset(settings.data.spec, **settings.data.options)
     except InputError:
-        return None, ""  # the data did not come along with the run
+        return None, ""  # the data are not on this machine
     for name in ("test", "val"):
         split = dataset.splits.get(name)
         if split is not None and len(split) > 1 and dataset.labels == labels:
-            return split, f"{name} images of {settings.data}"
+            return split, f"{name} images of {settings.data.spec}"
     return None, ""
 
 

@@ -1,16 +1,14 @@
-"""A trained model as one file for other programs: ONNX, or a program of torch.export.
+"""Exporting a trained model to one file: ONNX, or a program of torch.export.
 
-The graph goes from raw pixels to scores: normalisation and calibration are inside, and the batch may have any
-size. `export_metadata` says what its input, outputs and metadata are. A file is put in place only once it has
-been read back and has given the scores of the original on real images.
+The graph goes from raw pixels to scores: it includes normalisation and calibration, and the batch size is
+dynamic. `export_metadata` describes input, outputs and metadata. The file is put in place only after it has
+been read back and its scores on real images agree with those of the original.
 """
 
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +19,10 @@ from torch import Tensor, nn
 
 from kmcl.errors import InputError
 from kmcl.serving.export_metadata import INPUT, METADATA_KEY, ExportMetadata
-from kmcl.serving.image_predictor import BatchScores, Pixels
+from kmcl.serving.image_predictor import BatchScores
+from kmcl.serving.predictions import Pixels
 from kmcl.serving.predictor import Predictor
+from kmcl.storage.atomic import replacing
 
 FORMATS = {"onnx": ".onnx", "torch": ".pt2"}
 TOLERANCE = 1e-4
@@ -34,12 +34,12 @@ CHECK_BATCH = 16
 
 @dataclass(frozen=True)
 class Exported:
-    """A file that was written, and how far its scores are from the original's on the images of the check.
+    """An exported file, and how far its scores are from the original's on the images of the check.
 
-    score_difference: the largest of scores and probabilities
-    sigma_difference: the largest of sigmas, relative where they exceed 1; None without kernels
-    decisions_changed: share of the decisions (image and label) that come out otherwise at the thresholds
-    original, scores: of the model and of the file on those images, to compute metrics from
+    score_difference:  the largest difference of scores and probabilities
+    sigma_difference:  the largest difference of sigmas, relative where they exceed 1; None without kernels
+    decisions_changed: share of the decisions (image and label) that differ
+    original, scores:  scores of the model and of the file on those images, to compute metrics from
     """
 
     path: Path
@@ -61,10 +61,9 @@ class ExportableClassifier(nn.Module):
     def __init__(self, predictor: Predictor) -> None:
         super().__init__()
         self.classifier = predictor.classifier
-        description, num_labels = predictor.description, len(predictor.labels)
-        temperatures = torch.tensor(description.temperatures or (1.0,) * num_labels)
+        temperatures = torch.from_numpy(predictor.rules.temperature_values).float()
         self.register_buffer("temperatures", temperatures)
-        self.register_buffer("biases", torch.tensor(description.biases or (0.0,) * num_labels))
+        self.register_buffer("biases", torch.from_numpy(predictor.rules.bias_values).float())
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         output = self.classifier(images)
@@ -79,58 +78,48 @@ def export_model(
     """Write a model to one file and check it.
 
     images: N x S x S x 3 at the model's size, on which the file must agree with the original
-    int8:   weights of 8 bits (ONNX only), which makes the file about a third as large and its scores
-            inexact: the differences are then reported, not bounded
+    int8:   8-bit weights (ONNX only), which makes the file about a third as large and its scores inexact:
+            the differences are reported, not bounded
     """
     if file_format not in FORMATS:
         raise InputError(f"format must be one of {', '.join(FORMATS)}; got {file_format!r}")
     if int8 and file_format != "onnx":
-        raise InputError("int8 quantisation is for the format onnx alone")
+        raise InputError("int8 quantisation is available for the format onnx only")
     if len(images) < 2:
         raise InputError(f"the check of an export needs at least 2 images; got {len(images)}")
     metadata = replace(_metadata(predictor), precision="int8" if int8 else "float32")
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if file_format == "torch":
-            _write_torch(predictor, partial, metadata)
-            run = _torch_runner(partial)
-        else:
-            _write_onnx(predictor, partial, metadata, int8)
-            run = _onnx_runner(partial)
-        exported = _check(predictor, run, images, partial)
-        if not int8:
-            _require_agreement(exported, path)
-        os.replace(partial, path)
+        with replacing(path) as partial:
+            if file_format == "torch":
+                _write_torch(predictor, partial, metadata)
+                run = _torch_runner(partial)
+            else:
+                _write_onnx(predictor, partial, metadata, int8)
+                run = _onnx_runner(partial)
+            exported = _check(predictor, run, images, partial)
+            if not int8:
+                _require_agreement(exported, path)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):  # it may never have been there
-            partial.unlink()
     return replace(exported, path=path)
 
 
 def _metadata(predictor: Predictor) -> ExportMetadata:
     description, encoder = predictor.description, predictor.classifier.encoder
     return ExportMetadata(
-        labels=description.labels,
-        thresholds=description.thresholds or (0.5,) * len(description.labels),
+        rules=description.rules,
         image_size=encoder.input_size,
         mean=encoder.mean,
         std=encoder.std,
-        method=description.method,
+        method=description.method.name,
         encoder=description.encoder,
-        temperatures=description.temperatures,
-        biases=description.biases,
-        bands=description.bands,
-        companions=description.companions,
     )
 
 
 def _trace(predictor: Predictor) -> torch.export.ExportedProgram:
     module = ExportableClassifier(predictor).eval().cpu()
     side = predictor.image_size
-    # Two images, since torch takes a batch of one for a constant.
+    # Two images, since torch would treat a batch size of one as a constant.
     example = torch.zeros(2, 3, side, side, dtype=torch.uint8)
     try:
         with torch.no_grad():
@@ -140,13 +129,13 @@ def _trace(predictor: Predictor) -> torch.export.ExportedProgram:
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         raise InputError(
-            f"encoder {predictor.description.encoder!r} with method {predictor.description.method!r} cannot "
-            f"be exported by this torch: {reason}"
+            f"encoder {predictor.description.encoder!r} with method {predictor.description.method.name!r} "
+            f"cannot be exported by this torch: {reason}"
         ) from error
 
 
 def _write_torch(predictor: Predictor, path: Path, metadata: ExportMetadata) -> None:
-    buffer = io.BytesIO()  # torch insists on the suffix .pt2 of a path
+    buffer = io.BytesIO()  # for a path, torch requires the suffix .pt2
     torch.export.save(_trace(predictor), buffer, extra_files={TORCH_EXTRA_FILE: metadata.to_json()})
     path.write_bytes(buffer.getvalue())
 
@@ -180,7 +169,7 @@ def _torch_runner(path: Path) -> _Runner:
 
 
 def _check(predictor: Predictor, run: _Runner, images: Pixels, path: Path) -> Exported:
-    """Compare on the images, the first of them in a batch of its own."""
+    """Compare scores on the images, the first of them as a batch of one."""
     found, expected = [], []
     for first in (0, *range(1, len(images), CHECK_BATCH)):
         batch = images[first : 1 if first == 0 else first + CHECK_BATCH]
@@ -193,8 +182,8 @@ def _check(predictor: Predictor, run: _Runner, images: Pixels, path: Path) -> Ex
     score_difference = max(
         _largest(scores.score - original.score), _largest(scores.probability - original.probability)
     )
-    thresholds = np.array(predictor.description.thresholds or (0.5,) * len(predictor.labels))
-    changed = float(((original.score >= thresholds) != (scores.score >= thresholds)).mean())
+    rules = predictor.rules
+    changed = float((rules.decide(original.score) != rules.decide(scores.score)).mean())
     return Exported(path, len(images), score_difference, sigma_difference, changed, original, scores)
 
 
@@ -212,6 +201,6 @@ def _require_agreement(exported: Exported, path: Path) -> None:
     worst = max(exported.score_difference, exported.sigma_difference or 0.0)
     if worst > TOLERANCE:
         raise InputError(
-            f"{path}: was not written, since its scores differ from the model's by {worst:.2g} on "
+            f"{path}: was not written: its scores differ from the model's by {worst:.2g} on "
             f"{exported.num_images} images (allowed: {TOLERANCE:g})"
         )

@@ -1,4 +1,4 @@
-"""Models of the Hugging Face hub: which names are theirs, fetching one, and publishing one."""
+"""Models on the Hugging Face hub: recognising names, downloading and publishing."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kmcl.encoders.weights import hub_is_reachable
 from kmcl.errors import InputError
-from kmcl.methods.model_folder import DESCRIPTION_FILE, WEIGHTS_FILE
-from kmcl.models.weights import hub_is_reachable
+from kmcl.models.folder import DESCRIPTION_FILE, WEIGHTS_FILE
 
 if TYPE_CHECKING:
     from kmcl.serving.predictor import Predictor
@@ -30,10 +30,10 @@ def download(
     local_files_only: bool = False,
     token: str | bool | None = None,
 ) -> Path:
-    """Fetch the two files of a model, unless they are cached, and return the folder that holds them.
+    """Download the two files of a model, unless they are cached, and return their folder.
 
     The arguments are those of `huggingface_hub.hf_hub_download`. With HF_HUB_OFFLINE set, only the cache is
-    looked at.
+    used.
     """
     from huggingface_hub import constants, hf_hub_download
 
@@ -52,17 +52,17 @@ def download(
                 token=token,
             )
         except Exception as error:
-            # The hub's own errors, its validation's ValueErrors, and those of whatever HTTP client it uses.
+            # The hub's own errors, ValueErrors of its validation, and errors of its HTTP client.
             raise InputError(
-                f"{hub_id}: there is no such folder, and no such model could be fetched from the hub: "
+                f"{hub_id}: there is no such folder, and no such model could be downloaded from the hub: "
                 f"{_first_line(error)}"
             ) from error
-        revision = Path(file).parent.name  # both files of one commit, whatever is published meanwhile
+        revision = Path(file).parent.name  # both files of one commit, even if another is published meanwhile
     return Path(file).parent
 
 
 def push(predictor: Predictor, hub_id: str, *, private: bool = False, message: str | None = None) -> str:
-    """Publish a model with its card; returns the address of the commit. Needs a token of the hub."""
+    """Publish a model with its card; returns the URL of the commit. Needs a token of the hub."""
     if not is_hub_id(hub_id):
         raise InputError(f"the name on the hub must be owner/name; got {hub_id!r}")
     try:

@@ -1,4 +1,4 @@
-"""From images as people have them (paths, Pillow images, arrays) to predictions, whatever gives the scores.
+"""From images as users have them (paths, Pillow images, arrays) to predictions, with any model.
 
 Nothing here needs torch: an exported model predicts without it.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -18,41 +17,8 @@ from PIL import Image
 
 from kmcl.data.files import decode_image
 from kmcl.errors import InputError
-
-Pixels = npt.NDArray[np.uint8]
-ImageLike = str | Path | Image.Image | Pixels
-
-
-@dataclass(frozen=True)
-class LabelPrediction:
-    """What the model says of one label in one image.
-
-    score:       as the head gives it, and as metrics measure it
-    probability: calibrated on val, where the model has been calibrated; else the score
-    threshold:   the score from which the label counts as present
-    sigma:       standard deviation of the label's kernel; None for a model without kernels
-    """
-
-    label: str
-    score: float
-    probability: float
-    threshold: float
-    present: bool
-    sigma: float | None
-
-
-@dataclass(frozen=True)
-class ImagePrediction:
-    """One image: its labels in the model's order, or why it could not be read."""
-
-    name: str
-    labels: tuple[LabelPrediction, ...]
-    error: str | None = None
-
-    @property
-    def present(self) -> list[LabelPrediction]:
-        """The labels the image has, the most probable first."""
-        return sorted((label for label in self.labels if label.present), key=lambda label: -label.probability)
+from kmcl.models.label_rules import LabelRules
+from kmcl.serving.predictions import ImageLike, ImagePrediction, LabelPrediction, Pixels, PredictionList
 
 
 class BatchScores(NamedTuple):
@@ -64,16 +30,20 @@ class BatchScores(NamedTuple):
 
 
 class ImagePredictor(ABC):
-    """A model that takes square images of one size, with its labels and their thresholds."""
+    """A model that takes square images of one size, with the rules of its labels."""
 
-    def __init__(self, labels: tuple[str, ...], thresholds: Sequence[float] | None, image_size: int) -> None:
-        self._labels = labels
-        self._thresholds = np.array(thresholds if thresholds is not None else (0.5,) * len(labels))
+    def __init__(self, rules: LabelRules, image_size: int) -> None:
+        self._rules = rules
         self._image_size = image_size
 
     @property
+    def rules(self) -> LabelRules:
+        """The labels with their thresholds and calibration."""
+        return self._rules
+
+    @property
     def labels(self) -> tuple[str, ...]:
-        return self._labels
+        return self._rules.labels
 
     @property
     def image_size(self) -> int:
@@ -82,20 +52,23 @@ class ImagePredictor(ABC):
 
     @abstractmethod
     def score(self, images: Pixels) -> BatchScores:
-        """Score B x S x S x 3 RGB images of the model's own size, at least one."""
+        """Score at least one image: B x S x S x 3 uint8 RGB at the model's size."""
 
     @abstractmethod
     def resize(self, image: Pixels) -> Pixels:
-        """A height x width x 3 image at the model's size: bilinear, antialiased, whatever its proportions."""
+        """Resize a height x width x 3 image to the model's square: bilinear, antialiased, not cropped."""
 
-    def predict(self, images: ImageLike | Iterable[ImageLike], batch_size: int = 32) -> list[ImagePrediction]:
-        """Predict one image or several, in their order; an unreadable one has its `error` set."""
+    def predict(self, images: ImageLike | Iterable[ImageLike], batch_size: int = 32) -> PredictionList:
+        """Predict one image or several, in their order; an unreadable one has its `error` set.
+
+        The result holds the images that are not paths, to display them; see `predict_each` for many.
+        """
         if isinstance(images, str | Path | Image.Image | np.ndarray):
             images = [images]
-        return list(self.predict_each(images, batch_size))
+        return PredictionList(self.predict_each(images, batch_size))
 
     def predict_each(self, images: Iterable[ImageLike], batch_size: int = 32) -> Iterator[ImagePrediction]:
-        """Like `predict`, one at a time as batches are done: for more images than memory holds."""
+        """Like `predict`, but yield image by image as batches are done: for images that exceed memory."""
         if batch_size < 1:
             raise InputError(f"batch_size must be at least 1, got {batch_size}")
         remaining = enumerate(images)
@@ -113,19 +86,20 @@ class ImagePredictor(ABC):
             except InputError as error:
                 errors.append(str(error))
         scored = iter(self._describe(self.score(np.stack(pixels))) if pixels else ())
-        for name, failure in zip(names, errors, strict=True):
+        for (_, image), name, failure in zip(batch, names, errors, strict=True):
             labels = () if failure is not None else next(scored)
-            yield ImagePrediction(name, labels, failure)
+            yield ImagePrediction(name, labels, failure, source=image)
 
     def _describe(self, scores: BatchScores) -> list[tuple[LabelPrediction, ...]]:
+        thresholds, present = self.rules.threshold_values, self.rules.decide(scores.score)
         return [
             tuple(
                 LabelPrediction(
                     label=label,
                     score=float(scores.score[row, k]),
                     probability=float(scores.probability[row, k]),
-                    threshold=float(self._thresholds[k]),
-                    present=bool(scores.score[row, k] >= self._thresholds[k]),
+                    threshold=float(thresholds[k]),
+                    present=bool(present[row, k]),
                     sigma=None if scores.sigma is None else float(scores.sigma[row, k]),
                 )
                 for k, label in enumerate(self.labels)

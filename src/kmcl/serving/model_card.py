@@ -1,7 +1,6 @@
-"""The card of a model: what it is, what it was trained on, how well it does, and what it is not for.
+"""The card of a model: architecture, training data, metrics, labels and limits.
 
-Written from the run's own files, so that no figure is typed by hand. Names of places on the machine of the
-training stay out of it.
+Written from the files of the run. Paths of the machine that trained it are left out.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from kmcl.errors import InputError
-from kmcl.methods.model_folder import ModelDescription
+from kmcl.methods.kmcl import KmclOptions
+from kmcl.models.folder import ModelDescription
 from kmcl.training.run_folder import RunFolder
 from kmcl.training.settings import TrainingSettings
 
@@ -40,7 +40,7 @@ def write_model_card(description: ModelDescription, source: Path | None = None) 
         _what_it_is(description),
         _use(),
         _data(settings, metrics),
-        _figures(metrics),
+        _metrics(metrics),
         _labels(description, metrics),
         _limits(description, metrics),
     ]
@@ -53,22 +53,22 @@ def _find_run(source: Path | None) -> RunFolder | None:
             try:
                 run.read_settings()
             except InputError:
-                continue  # a settings.yaml of something else, beside the model by chance
+                continue  # a settings.yaml of another program
             return run
     return None
 
 
 def _what_it_is(description: ModelDescription) -> str:
     kernels = (
-        f" with {description.options.kernel} kernels, which gives each label a standard deviation (sigma)"
-        if description.method == "kmcl"
+        f" with {description.method.kernel} kernels, which gives each label a standard deviation (sigma)"
+        if isinstance(description.method, KmclOptions)
         else ""
     )
     size = "the encoder's own size" if description.image_size is None else f"{description.image_size} px"
-    calibrated = "calibrated on val" if description.temperatures is not None else "not calibrated"
+    calibrated = "calibrated on val" if description.rules.is_calibrated else "not calibrated"
     return (
         f"Encoder `{description.encoder}` (timm) on square images of {size}; method "
-        f"`{description.method}`{kernels}. Probabilities are {calibrated}.\n"
+        f"`{description.method.name}`{kernels}. Probabilities are {calibrated}.\n"
     )
 
 
@@ -83,21 +83,21 @@ def _use() -> str:
 def _data(settings: TrainingSettings | None, metrics: dict[str, Any] | None) -> str:
     if settings is None:
         return "## Training data\n\nNot recorded in the model.\n"
-    kind, _, place = settings.data.partition(":")
+    kind, _, place = settings.data.spec.partition(":")
     name = f"`{kind}`" + (f" (`{Path(place).name}`)" if kind == "table" and place else "")
-    options = {k: v for k, v in settings.data_options.items() if not isinstance(v, str) or "/" not in v}
+    options = {k: v for k, v in settings.data.options.items() if not isinstance(v, str) or "/" not in v}
     lines = [f"## Training data\n\nDataset {name}, options {json.dumps(options)}."]
     measured = (metrics or {}).get("test") or (metrics or {}).get("val")
     if measured:
-        lines.append(f"{measured['evaluation']['num_images']} images were held back to measure with.")
+        lines.append(f"{measured['evaluation']['num_images']} held-out images were used for the metrics.")
     lines.append(
-        f"{settings.epochs} epochs at most, batches of {settings.batch_size}, augmentation "
-        f"`{settings.augmentation}`, seed {settings.seed}.\n"
+        f"{settings.optimisation.epochs} epochs at most, batches of {settings.optimisation.batch_size}, "
+        f"augmentation `{settings.data.augmentation}`, seed {settings.optimisation.seed}.\n"
     )
     return " ".join(lines)
 
 
-def _figures(metrics: dict[str, Any] | None) -> str:
+def _metrics(metrics: dict[str, Any] | None) -> str:
     rows = []
     for split in ("test", "val"):
         measured = (metrics or {}).get(split)
@@ -113,9 +113,9 @@ def _figures(metrics: dict[str, Any] | None) -> str:
             f"| {_percent(calibrated['mean_label_error'])} |"
         )
     if not rows:
-        return "## Figures\n\nNone recorded in the model.\n"
+        return "## Metrics\n\nNone recorded in the model.\n"
     return (
-        "## Figures\n\nIn %, CF1 and OF1 at each label's own threshold (chosen on val); the interval is the "
+        "## Metrics\n\nIn %, CF1 and OF1 at each label's own threshold (chosen on val); the interval is the "
         "95 % bootstrap's.\n\n"
         "| split | images | mAP | CF1 | OF1 | calibration error |\n|---|---|---|---|---|---|\n"
         + "\n".join(rows)
@@ -126,13 +126,12 @@ def _figures(metrics: dict[str, Any] | None) -> str:
 def _labels(description: ModelDescription, metrics: dict[str, Any] | None) -> str:
     measured = (metrics or {}).get("test") or (metrics or {}).get("val")
     by_label = {row["label"]: row for row in measured["evaluation"]["labels"]} if measured else {}
-    thresholds = description.thresholds or (0.5,) * len(description.labels)
     lines = [
         "## Labels\n",
         "| label | threshold | average precision | positives measured |",
         "|---|---|---|---|",
     ]
-    for label, threshold in zip(description.labels, thresholds, strict=True):
+    for label, threshold in zip(description.labels, description.rules.threshold_values, strict=True):
         row = by_label.get(label, {})
         escaped = label.replace("|", "\\|").replace("\n", " ")
         precision, positives = row.get("average_precision"), row.get("num_positives", "-")
@@ -142,18 +141,18 @@ def _labels(description: ModelDescription, metrics: dict[str, Any] | None) -> st
 
 def _limits(description: ModelDescription, metrics: dict[str, Any] | None) -> str:
     limits = [
-        "It knows the labels above and nothing else: an image without any of them still gets scores.",
-        "Figures hold for images like those held back; on others, choose thresholds and calibration anew.",
-        "Images are resized to a square, whatever their proportions; small things may vanish.",
+        "It scores the labels above only; an image without any of them gets scores too.",
+        "The metrics hold for images like the held-out ones; for others, refit thresholds and calibration.",
+        "Images are resized to a square without keeping the aspect ratio; small objects may get lost.",
     ]
     measured = (metrics or {}).get("test") or (metrics or {}).get("val")
     if measured:
         rare = [row["label"] for row in measured["evaluation"]["labels"] if row["num_positives"] < 10]
         if rare:
-            limits.append(f"Measured on fewer than 10 positive images, hence hardly: {', '.join(rare)}.")
+            limits.append(f"Measured on fewer than 10 positive images, hence unreliably: {', '.join(rare)}.")
     else:
-        limits.append("Nothing was measured with this model where it was saved.")
-    if description.method == "kmcl":
+        limits.append("No metrics were recorded for this model.")
+    if isinstance(description.method, KmclOptions):
         limits.append("Sigma is the width of a label's kernel, not the probability of an error.")
     return "## Limits\n\n" + "\n".join(f"- {limit}" for limit in limits) + "\n"
 

@@ -1,4 +1,4 @@
-"""An exported .onnx file at work, with onnxruntime alone: no torch."""
+"""Prediction from an exported .onnx file with onnxruntime, without torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from PIL import Image
 
 from kmcl.errors import InputError
 from kmcl.serving.export_metadata import INPUT, METADATA_KEY, OUTPUTS, ExportMetadata
-from kmcl.serving.image_predictor import BatchScores, ImagePredictor, Pixels
+from kmcl.serving.image_predictor import BatchScores, ImagePredictor
+from kmcl.serving.predictions import Pixels
 
 if TYPE_CHECKING:
     import onnxruntime  # type: ignore[import-untyped, unused-ignore]
@@ -27,9 +28,11 @@ class OnnxPredictor(ImagePredictor):
         self.session = open_session(self.path)
         text = self.session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
         if text is None:
-            raise InputError(f"{path}: is an ONNX file that kmcl export did not write: it has no metadata")
+            raise InputError(
+                f"{path}: is an ONNX file that was not written by kmcl export: it lacks the metadata"
+            )
         self.metadata = ExportMetadata.from_json(text, str(path))
-        super().__init__(self.metadata.labels, self.metadata.thresholds, self.metadata.image_size)
+        super().__init__(self.metadata.rules, self.metadata.image_size)
         self._outputs = [output.name for output in self.session.get_outputs()]
         self._check_signature()
         self._check_numbers()
@@ -39,15 +42,15 @@ class OnnxPredictor(ImagePredictor):
         try:
             results: list[Any] = self.session.run(None, {INPUT: batch})
         except Exception as error:
-            # A graph that onnxruntime could load and not compute; its errors share no base but Exception.
-            raise InputError(f"{self.path}: cannot be computed: {_first_line(error)}") from error
+            # onnxruntime can load some graphs that it cannot run; its errors share no base but Exception.
+            raise InputError(f"{self.path}: cannot be run: {_first_line(error)}") from error
         named = dict(zip(self._outputs, results, strict=True))
         if not all(np.isfinite(array).all() for array in results):
             raise InputError(f"{self.path}: gives scores that are not finite; its weights are damaged")
         return BatchScores(named["score"], named["probability"], named.get("sigma"))
 
     def use_cores(self, number: int) -> None:
-        """Score on so many cores; all there are if it is not said."""
+        """Score on that many cores; without this call, on all."""
         self.session = open_session(self.path, number)
 
     def resize(self, image: Pixels) -> Pixels:
@@ -57,7 +60,7 @@ class OnnxPredictor(ImagePredictor):
         return np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BILINEAR))
 
     def _check_signature(self) -> None:
-        """The graph takes and gives what the metadata promise."""
+        """Compare the graph's inputs and outputs with the metadata."""
         side, num_labels = self.image_size, len(self.labels)
         inputs = [(item.name, item.type, item.shape[1:]) for item in self.session.get_inputs()]
         if inputs != [(INPUT, "tensor(uint8)", [3, side, side])]:
@@ -68,7 +71,7 @@ class OnnxPredictor(ImagePredictor):
             raise InputError(f"{self.path}: must give {OUTPUTS} of {num_labels} labels; gives {outputs}")
 
     def _check_numbers(self) -> None:
-        """Weights that are no numbers show in the scores of any image."""
+        """Weights that are not finite show in the scores of any image."""
         grey = np.full((1, self.image_size, self.image_size, 3), 128, dtype=np.uint8)
         self.score(grey)
 
@@ -82,7 +85,7 @@ def open_session(path: Path, num_cores: int = 0) -> onnxruntime.InferenceSession
         raise InputError(f"{path}: there is no such file")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = num_cores  # 0: all
-    options.log_severity_level = 3  # errors alone: its warnings speak of nodes of the graph
+    options.log_severity_level = 3  # errors only: its warnings are about nodes of the graph
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except MemoryError:

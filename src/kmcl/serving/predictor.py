@@ -1,4 +1,4 @@
-"""A trained model at work, in torch, and its ways to disk and to the model hub."""
+"""A trained model in torch: prediction, saving to a folder and to the model hub."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import torch
 from huggingface_hub import ModelHubMixin
 
 from kmcl.data.augmentation import resize
-from kmcl.methods.model_folder import (
+from kmcl.models.classifier import Classifier
+from kmcl.models.folder import (
     DESCRIPTION_FILE,
     FORMAT,
     ModelDescription,
     load_model,
     save_model,
 )
-from kmcl.models.classifier import Classifier
-from kmcl.serving.image_predictor import BatchScores, ImagePredictor, Pixels
+from kmcl.serving.image_predictor import BatchScores, ImagePredictor
+from kmcl.serving.predictions import Pixels
 
 CARD_FILE = "README.md"
 
@@ -28,7 +28,7 @@ CARD_FILE = "README.md"
 class Predictor(ImagePredictor, ModelHubMixin):
     """A classifier with its labels, preprocessing, thresholds and calibration.
 
-    source: the run or model folder it was loaded from, whose figures its card shows
+    source: the run or model folder it was loaded from, whose metrics its card shows
 
     `save_pretrained`, `from_pretrained` and `push_to_hub` are those of the hub's mixin.
     """
@@ -36,22 +36,18 @@ class Predictor(ImagePredictor, ModelHubMixin):
     def __init__(
         self, classifier: Classifier, description: ModelDescription, source: Path | None = None
     ) -> None:
-        super().__init__(description.labels, description.thresholds, classifier.encoder.input_size)
+        super().__init__(description.rules, classifier.encoder.input_size)
         self.classifier = classifier.eval()
         self.description = description
         self.source = source
-        num_labels = len(description.labels)
-        self._temperatures = np.array(description.temperatures or (1.0,) * num_labels)
-        self._biases = np.array(description.biases or (0.0,) * num_labels)
 
     @torch.inference_mode()
     def score(self, images: Pixels) -> BatchScores:
         batch = torch.from_numpy(images).permute(0, 3, 1, 2)
         output = self.classifier(batch.to(next(self.classifier.parameters()).device))
-        logits = output.logits.float().cpu().numpy().astype(np.float64)
         return BatchScores(
             score=output.probabilities.float().cpu().numpy(),
-            probability=1 / (1 + np.exp(-(logits / self._temperatures + self._biases))),
+            probability=self.rules.calibrate(output.logits.float().cpu().numpy()),
             sigma=None if output.sigma is None else output.sigma.float().cpu().numpy(),
         )
 
@@ -59,7 +55,7 @@ class Predictor(ImagePredictor, ModelHubMixin):
         return resize(image, self.image_size, self.image_size)
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        """Write the model with all it takes from timm's tables spelled out, and its card."""
+        """Write the model with image size and normalisation spelled out, and its card."""
         from kmcl.serving.model_card import write_model_card
 
         encoder = self.classifier.encoder
@@ -71,11 +67,11 @@ class Predictor(ImagePredictor, ModelHubMixin):
         config = {"library_name": "kmcl", "format": FORMAT, "architecture": description.encoder}
         (save_directory / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         card = save_directory / CARD_FILE
-        if not card.exists():  # somebody may have written more into it
+        if not card.exists():  # the user may have edited it
             card.write_text(self._own_card() or write_model_card(description, self.source), encoding="utf-8")
 
     def _own_card(self) -> str | None:
-        """The card that lies with the model it was loaded from, which may have been edited."""
+        """The card in the folder that the model was loaded from, which may have been edited."""
         if self.source is None or not (self.source / DESCRIPTION_FILE).is_file():
             return None
         card = self.source / CARD_FILE

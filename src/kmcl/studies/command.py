@@ -1,4 +1,4 @@
-"""The command that makes a study again, from its plan: complete, and without what is default anyway."""
+"""The command that repeats a study, from its plan: complete, with default values omitted."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ import shlex
 from typing import Any
 
 from kmcl.studies.designs import OF_SIZES, sizes_of
-from kmcl.studies.plan import OF_THE_MACHINE, StudyPlan
+from kmcl.studies.plan import OF_THE_MACHINE, StudyPlan, used_values
 from kmcl.studies.variants import Variant, spell_value
-from kmcl.training.settings import TrainingSettings
+from kmcl.training.resolution import FLAT_NAMES, flat_values, settings_from_values
 
 
 def command_of(plan: StudyPlan) -> str:
     """One line for a shell."""
-    words = ["kmcl", *plan.kind.split(), plan.settings.data]
+    arguments = ["kmcl", *plan.kind.split(), str(plan.values["data"])]
     if plan.kind == "compare":
-        words += ["--methods", ",".join(spell(variant) for variant in plan.variants)]
+        arguments += ["--methods", ",".join(spell(variant) for variant in plan.variants)]
     if plan.kind == OF_SIZES:
         sizes = sizes_of(plan.variants)
-        words += ["--methods", ",".join(spell(variant) for variant in sizes.methods)]
-        words += ["--fractions", ",".join(f"{fraction:g}" for fraction in sizes.fractions)]
-        words += ["--same-steps"] if sizes.same_steps else []
-    words += ["--seeds", ",".join(map(str, plan.seeds))]
+        arguments += ["--methods", ",".join(spell(variant) for variant in sizes.methods)]
+        arguments += ["--fractions", ",".join(f"{fraction:g}" for fraction in sizes.fractions)]
+        arguments += ["--same-steps"] if sizes.same_steps else []
+    arguments += ["--seeds", ",".join(map(str, plan.seeds))]
     if plan.kind == "compare" and plan.reference != plan.variants[0].name:
-        words += ["--reference", plan.reference]
+        arguments += ["--reference", plan.reference]
     if plan.search is not None:
-        words += ["--search", str(plan.search)]
-    for name, value in plan.settings.data_options.items():
-        words += ["--option", f"{name}={value}"]
-    default = TrainingSettings(data=plan.settings.data)
-    for name in TrainingSettings.model_fields:
-        value = getattr(plan.settings, name)
-        if name in ("data", "data_options", "method", "seed", *OF_THE_MACHINE):
+        arguments += ["--search", str(plan.search)]
+    for name, value in plan.values["data_options"].items():
+        arguments += ["--option", f"{name}={value}"]
+    default = flat_values(settings_from_values({"data": plan.values["data"]}))
+    for name, value in used_values(plan).items():
+        if name in ("data", "data_options", "seed", *OF_THE_MACHINE):
             continue
-        if value != getattr(default, name):
-            words += _flag(name, value)
-    return shlex.join(words)
+        # Methods have different defaults for an option of the same name, so that each option is given.
+        if name not in FLAT_NAMES or value != default[name]:
+            arguments += _flag(name, value)
+    return shlex.join(arguments)
 
 
 def _flag(name: str, value: Any) -> list[str]:
@@ -49,8 +49,8 @@ def _flag(name: str, value: Any) -> list[str]:
 
 
 def spell(variant: Variant) -> str:
-    """The word that `parse_variant` reads as this variant."""
+    """The text that `parse_variant` reads as this variant."""
     changes = ",".join(f"{name}={spell_value(value)}" for name, value in variant.changes.items())
-    word = f"{variant.method}:{changes}" if changes else variant.method
-    named = word.replace(":", " ").replace(",", " ")
-    return word if variant.name == named else f"{variant.name}={word}"
+    text = f"{variant.method}:{changes}" if changes else variant.method
+    named = text.replace(":", " ").replace(",", " ")
+    return text if variant.name == named else f"{variant.name}={text}"

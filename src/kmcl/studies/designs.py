@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from kmcl.errors import InputError
 from kmcl.studies.variants import Variant
-from kmcl.training.settings import TrainingSettings
+from kmcl.training.resolution import settings_from_values
 
 KERNELS = ("anisotropic", "isotropic", "mahalanobis", "gaussian")
 """In the order of the paper's ablation table."""
@@ -29,14 +29,15 @@ def kernel_variants() -> tuple[Variant, ...]:
     return tuple(Variant(kernel, "kmcl", {"kernel": kernel}) for kernel in KERNELS)
 
 
-def term_variants(settings: TrainingSettings) -> tuple[Variant, ...]:
-    """KMCL with each term of the loss alone and in combination; what is there has the settings' weight.
+def term_variants(values: Mapping[str, Any]) -> tuple[Variant, ...]:
+    """KMCL with each term of the loss alone and in combination; each term used has its weight in `values`.
 
-    Without the classification term, only the reconstruction term teaches the mixture weights, which make the
+    Without the classification term, only the reconstruction term trains the mixture weights, which are the
     prediction; with the contrastive term alone nothing does.
     """
+    options = settings_from_values({**values, "method": "kmcl"}).method
     for term in TERMS:
-        if getattr(settings, f"{term}_weight") == 0:
+        if getattr(options, f"{term}_weight") == 0:
             raise InputError(
                 f"{term}_weight is 0: a study of the terms needs a weight above 0 for each, "
                 f"as in --{term}-weight 0.1"
@@ -50,11 +51,13 @@ def term_variants(settings: TrainingSettings) -> tuple[Variant, ...]:
 
 
 def size_variants(
-    methods: Iterable[Variant], fractions: Sequence[float], settings: TrainingSettings, *, same_steps: bool
+    methods: Iterable[Variant], fractions: Sequence[float], epochs: int, *, same_steps: bool
 ) -> tuple[Variant, ...]:
-    """Every method with every part of the training images.
+    """Every method with every fraction of the training images.
 
-    same_steps: with a part of the images, so many more epochs that the optimiser makes about as many steps.
+    epochs:     with all images.
+    same_steps: with a fraction of the images, train for more epochs, so that the number of steps is about the
+    same.
     """
     if not fractions or len(set(fractions)) != len(fractions):
         raise InputError(f"fractions must be different numbers; got {', '.join(map(str, fractions))}")
@@ -69,13 +72,13 @@ def size_variants(
                 raise InputError(f"method {method.name!r}: the study itself sets the fraction and its epochs")
             changes["train_fraction"] = fraction
             if same_steps:
-                changes["epochs"] = round(settings.epochs / fraction)
+                changes["epochs"] = round(epochs / fraction)
             variants.append(Variant(f"{method.name} {fraction:g}", method.method, changes))
     return tuple(variants)
 
 
 class Sizes(NamedTuple):
-    """What `size_variants` was given."""
+    """The arguments of `size_variants`."""
 
     methods: tuple[Variant, ...]
     fractions: tuple[float, ...]

@@ -1,4 +1,4 @@
-"""The same search for every method before they are compared: as many trials each, judged on val alone."""
+"""The same search for every method before they are compared: equally many trials, judged on val alone."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def parse_search(text: str) -> EqualSearch:
 
 
 def trials_of(plan: StudyPlan, search: EqualSearch) -> StudyPlan:
-    """Every variant with every value, with the first seed and without a look at test."""
+    """Every variant with every value, with the first seed and without evaluating test."""
     variants = [_with_value(variant, search, value) for variant in plan.variants for value in search.values]
     return replace(
         plan,
-        settings=plan.settings.model_copy(update={"measure_test": False}),
+        values={**plan.values, "measure_test": False},
         variants=tuple(variants),
         seeds=plan.seeds[:1],
         reference=variants[0].name,
@@ -101,7 +101,7 @@ class Found:
 
 
 def read_found(plan: StudyPlan, search: EqualSearch, folder: Path) -> Found:
-    """What the trials in the study's folder gave. Raises InputError where none has a val mAP."""
+    """The results of the trials in the study's folder. Raises InputError if none has a val mAP."""
     trials = trials_of(plan, search)
     members = {member.variant: member for member in trials.members(folder / FOLDER)}
     val_map: dict[str, dict[Any, float]] = {}

@@ -1,9 +1,8 @@
-"""One member of a study, trained in a process of its own: its cost is its own, and so is its crash."""
+"""One member of a study, trained in its own process: cost is measured, and crashes contained, per member."""
 
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import sys
 import threading
@@ -14,28 +13,29 @@ from pathlib import Path
 from typing import Any
 
 from kmcl.errors import InputError
-from kmcl.studies.locks import sign, take
+from kmcl.storage.atomic import write_json, write_text
+from kmcl.storage.locks import try_lock, write_owner
 from kmcl.studies.plan import Member
-from kmcl.training.run_folder import write_json, write_text
 
 BUSY, FAILED, INTERRUPTED = 75, 1, 130
-"""Exit statuses of the process: another one has the member; it went wrong; it was told to stop."""
+"""Exit statuses of the process: another process trains the member; training failed; it was interrupted."""
 
 OF_LAUNCHERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK")
-"""What torchrun and SLURM tell the processes of one training. A member is a training of its own."""
+"""Variables with which torchrun and SLURM describe a distributed training. A member is not part of one."""
 
 
 def run_in_process(member: Member, num_threads: int, gpu: str | None) -> None:
-    """Train a member to the end; the function of the process, which ends with one of the statuses above."""
-    os.setpgrp()  # Ctrl-C goes to the study, which tells its members once
+    """Train a member to the end: the target of the process, which exits with one of the statuses above."""
+    if hasattr(os, "setpgrp"):  # not on Windows
+        os.setpgrp()  # Ctrl-C goes to the study, which signals its members once
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     for name in [name for name in os.environ if name in OF_LAUNCHERS or name.startswith("TORCHELASTIC_")]:
         del os.environ[name]
-    lock = take(member.lock_file)
+    lock = try_lock(member.lock_file)  # held until the process ends
     if lock is None:
         os._exit(BUSY)
-    sign(lock)
+    write_owner(member.lock_file)
     _end_with_parent()
     _write_output_to(member.log_file)
     try:
@@ -52,7 +52,7 @@ def run_in_process(member: Member, num_threads: int, gpu: str | None) -> None:
 
 
 def train_member(member: Member, num_threads: int) -> None:
-    """Train, or go on from the last checkpoint, and keep what it cost."""
+    """Train, or resume from the last checkpoint, and record the cost."""
     import torch
     from rich.console import Console
 
@@ -71,11 +71,11 @@ def train_member(member: Member, num_threads: int) -> None:
 
 
 def _cost(member: Member, num_threads: int, peak_memory: int | None) -> dict[str, Any]:
-    from kmcl.methods.complexity import measure_method
-    from kmcl.methods.model_folder import read_description
+    from kmcl.models.folder import read_description
+    from kmcl.models.method_complexity import measure_method
 
     made = read_description(member.run.model)
-    size = measure_method(made.encoder, made.method, len(made.labels), made.image_size, made.options)
+    size = measure_method(made.encoder, made.method, len(made.labels), made.image_size)
     return {
         "parameters": size.parameters,
         "gmac": size.gmac,
@@ -85,18 +85,22 @@ def _cost(member: Member, num_threads: int, peak_memory: int | None) -> dict[str
     }
 
 
-def _peak_memory() -> int:
-    """Bytes: of the accelerator where there is one, of this process otherwise."""
+def _peak_memory() -> int | None:
+    """Peak memory in bytes: of the accelerator if there is one, else of this process; None on Windows."""
     import torch
 
     if torch.cuda.is_available():
         return int(torch.cuda.max_memory_allocated())
+    try:
+        import resource
+    except ImportError:
+        return None
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _end_with_parent() -> None:
-    """End at once when the study that started this process is gone, however it went."""
+    """Exit at once when the study that started this process has ended, for whatever reason."""
     parent = parent_process()
     if parent is None:
         return

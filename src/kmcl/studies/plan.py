@@ -1,25 +1,36 @@
-"""The plan of a study: which trainings there are, kept in its folder so that it can be gone on with."""
+"""The plan of a study: its trainings, stored in its folder so that the study can be resumed."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from kmcl.errors import InputError
+from kmcl.errors import InputError, suggest
+from kmcl.methods import find_method, methods_with
+from kmcl.posthoc.registry import read_parts
+from kmcl.storage.atomic import write_text
+from kmcl.storage.locks import locked
 from kmcl.studies.designs import OF_SIZES, method_name, size_name
 from kmcl.studies.equal_search import EqualSearch, parse_search, trials_of
-from kmcl.studies.locks import held
 from kmcl.studies.variants import Variant, check_distinct
-from kmcl.training.run_folder import RunFolder, write_text
-from kmcl.training.settings import TrainingSettings, validate_settings
+from kmcl.training.resolution import (
+    DEFAULT_METHOD,
+    FLAT_NAMES,
+    flat_values,
+    setting_names,
+    settings_from_values,
+    spell_parts,
+)
+from kmcl.training.run_folder import TABLE_FILE, RunFolder
+from kmcl.training.settings import TrainingSettings
 
 OF_THE_MACHINE = ("workers", "cache", "cache_dir", "accelerator")
-"""Settings that say how a training is done, not what comes out: a study may be gone on with under others."""
+"""Settings that do not affect the results of a training: a study may be resumed with other values."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +48,7 @@ class Member:
 
     @property
     def is_finished(self) -> bool:
-        """`cost.json` is the last thing that is written of a member."""
+        """`cost.json` is the last file that a member writes."""
         return self.cost_file.is_file() and self.run.metrics_file.is_file()
 
     @property
@@ -65,17 +76,24 @@ class StudyPlan:
     """Variants times seeds, with common settings.
 
     kind:      `compare`, or the study's name.
-    settings:  common to all; method and seed in it mean nothing.
-    reference: name of the variant the others are compared with; in a study of sizes of the method.
+    values:    settings common to all, by flat names; options of a method apply to the variants that have
+    them.
+    reference: name of the variant the others are compared with; in a study of data sizes, of the method.
     search:    a setting that is chosen on val for each variant first.
     """
 
     kind: str
-    settings: TrainingSettings
+    values: Mapping[str, Any]
     variants: tuple[Variant, ...]
     seeds: tuple[int, ...]
     reference: str
     search: EqualSearch | None = None
+
+    @property
+    def settings(self) -> TrainingSettings:
+        """The common settings, with the method of the first variant, whose options are not used."""
+        method = self.variants[0].method if self.variants else DEFAULT_METHOD
+        return settings_from_values({**self._values_for(method), "method": method})
 
     def reference_of(self, variant: Variant) -> str:
         """The name of the variant that this one is compared with."""
@@ -92,21 +110,24 @@ class StudyPlan:
         return Member(variant.name, seed, self.member_settings(variant, seed), run)
 
     def member_settings(self, variant: Variant, seed: int) -> TrainingSettings:
-        values = self.settings.model_dump() | dict(variant.changes)
-        return validate_settings(
+        values = self._values_for(variant.method) | dict(variant.changes)
+        return settings_from_values(
             values | {"method": variant.method, "seed": seed, "devices": 1}, f"variant {variant.name!r}"
         )
+
+    def _values_for(self, method: str) -> dict[str, Any]:
+        return _of_methods(self.values, [method])
 
 
 def make_plan(
     kind: str,
-    settings: TrainingSettings,
+    values: Mapping[str, Any],
     variants: Iterable[Variant],
     seeds: Iterable[int],
     reference: str | None = None,
     search: EqualSearch | None = None,
 ) -> StudyPlan:
-    """Check that the trainings can be told apart and compared."""
+    """Check that the trainings are distinct and comparable. `values` are settings by flat names."""
     variants, seeds = tuple(variants), tuple(seeds)
     check_distinct(variants)
     names = [method_name(v.name, v.changes) if kind == OF_SIZES else v.name for v in variants]
@@ -116,12 +137,13 @@ def make_plan(
         raise InputError(f"reference must be one of {', '.join(names)}; got {reference!r}")
     if not seeds or len(set(seeds)) != len(seeds):
         raise InputError(f"seeds must be different numbers; got {','.join(map(str, seeds)) or 'none'}")
-    if (settings.devices or 1) * settings.nodes > 1:
+    values = _completed(values)
+    if (values["devices"] or 1) * values["nodes"] > 1:
         raise InputError(
             "a member of a study is trained by one process; "
             "for several at a time use --jobs, or start the command several times"
         )
-    plan = StudyPlan(kind, settings, variants, seeds, reference, search)
+    plan = StudyPlan(kind, values, variants, seeds, reference, search)
     for variant in variants:
         if search is not None and search.setting in variant.changes:
             raise InputError(f"variant {variant.name!r}: {search.setting} is what --search chooses")
@@ -132,26 +154,31 @@ def make_plan(
 
 
 def default_folder(plan: StudyPlan) -> Path:
-    """The same for the same data and settings, so that the same command finds what it has begun."""
-    values = {k: v for k, v in plan.settings.model_dump(mode="json").items() if k not in OF_THE_MACHINE}
+    """The same name for the same data and settings, so that the same command resumes its study."""
+    values = {name: value for name, value in _plain(plan.values).items() if name not in OF_THE_MACHINE}
     if plan.search is not None:
         values["search"] = str(plan.search)
     digest = hashlib.sha256(yaml.safe_dump(values).encode()).hexdigest()[:8]
-    data = Path(plan.settings.data.split(":", 1)[-1]).stem or plan.settings.data
+    spec = str(plan.values["data"])
+    data = Path(spec.split(":", 1)[-1]).stem or spec
     return Path("runs") / f"{plan.kind.replace(' ', '-')}-{data}-{digest}"
 
 
 def enter_plan(folder: Path, plan: StudyPlan) -> StudyPlan:
-    """Write the plan to the study's folder; where there is one already, join the two.
+    """Write the plan to the study's folder; if there is one already, merge the two.
 
-    Variants and seeds may be added to a study. What it began with stays: other settings, or another variant
-    under a name that is taken, are refused.
+    Variants and seeds may be added to a study. Its settings stay: other settings, or another variant under an
+    existing name, raise InputError.
     """
     file = folder / "study.yaml"
-    if folder.exists() and not file.exists() and any(path.name != "locks" for path in folder.iterdir()):
+    if (
+        folder.exists()
+        and not file.exists()
+        and any(path.name not in ("locks", TABLE_FILE) for path in folder.iterdir())
+    ):
         raise InputError(f"{folder}: exists, is not empty and holds no study; choose another --output")
     try:
-        with held(folder / "locks" / "study.lock"):
+        with locked(folder / "locks" / "study.lock"):
             if file.is_file():
                 plan = _join(read_plan(folder), plan, folder)
             write_text(file, _to_yaml(plan))
@@ -161,16 +188,16 @@ def enter_plan(folder: Path, plan: StudyPlan) -> StudyPlan:
 
 
 def read_plan(folder: Path) -> StudyPlan:
-    """The plan of a study that was begun."""
+    """The plan of a study that was started."""
     file = folder / "study.yaml"
     try:
         found = yaml.safe_load(file.read_text(encoding="utf-8"))
         variants = tuple(
             Variant(name, made["method"], made["changes"]) for name, made in found["variants"].items()
         )
-        settings = validate_settings(found["settings"], str(file))
+        values = _completed(found["settings"], str(file))
         search = parse_search(found["search"]) if found.get("search") else None
-        return StudyPlan(found["kind"], settings, variants, tuple(found["seeds"]), found["reference"], search)
+        return StudyPlan(found["kind"], values, variants, tuple(found["seeds"]), found["reference"], search)
     except FileNotFoundError:
         raise InputError(f"{folder}: holds no study: it has no {file.name}") from None
     except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
@@ -184,7 +211,9 @@ def _join(old: StudyPlan, new: StudyPlan, folder: Path) -> StudyPlan:
     what = f"{folder}: the study"
     before, now = ({"search": plan.search and str(plan.search)} for plan in (old, new))
     _refuse_difference(before, now, what, advice)
-    _refuse_difference(old.settings.model_dump(), new.settings.model_dump(), what, advice)
+    methods = {variant.method for variant in (*old.variants, *new.variants)}
+    before, now = (_plain(_of_methods(plan.values, methods)) for plan in (old, new))
+    _refuse_difference(before, now, what, advice)
     known = {variant.slug: variant for variant in old.variants}
     for variant in new.variants:
         first = known.setdefault(variant.slug, variant)
@@ -192,7 +221,7 @@ def _join(old: StudyPlan, new: StudyPlan, folder: Path) -> StudyPlan:
         _refuse_difference({"method": first.method}, {"method": variant.method}, what, advice)
         _refuse_difference(first.changes, variant.changes, what, advice)
     seeds = dict.fromkeys((*old.seeds, *new.seeds))
-    return replace(new, settings=old.settings, variants=tuple(known.values()), seeds=tuple(seeds))
+    return replace(new, values=old.values, variants=tuple(known.values()), seeds=tuple(seeds))
 
 
 def _refuse_difference(old: Mapping[str, Any], new: Mapping[str, Any], what: str, advice: str) -> None:
@@ -215,8 +244,52 @@ def _to_yaml(plan: StudyPlan) -> str:
                 variant.name: {"method": variant.method, "changes": dict(variant.changes)}
                 for variant in plan.variants
             },
-            "settings": plan.settings.model_dump(mode="json"),
+            "settings": _plain(plan.values),
         },
         sort_keys=False,
         allow_unicode=True,
     )
+
+
+def check_options_are_used(options: Collection[str], variants: Iterable[Variant]) -> None:
+    """Raise InputError for an option that none of the compared methods has."""
+    methods = list(dict.fromkeys(variant.method for variant in variants))
+    used = _of_methods(dict.fromkeys(options), methods)
+    for name in options:
+        others = methods_with(name)
+        if others and name not in used:
+            raise InputError(
+                f"{name} is an option of {', '.join(others)}; none of these is compared: {', '.join(methods)}"
+            )
+
+
+def used_values(plan: StudyPlan) -> dict[str, Any]:
+    """The common values without options that none of its methods has."""
+    return _of_methods(plan.values, {variant.method for variant in plan.variants})
+
+
+def _of_methods(values: Mapping[str, Any], methods: Iterable[str]) -> dict[str, Any]:
+    options = {name for method in methods for name in find_method(method).option_names}
+    return {
+        name: value
+        for name, value in values.items()
+        if name in options or name in FLAT_NAMES or name == "posthoc"
+    }
+
+
+def _completed(values: Mapping[str, Any], source: str = "settings") -> dict[str, Any]:
+    """The values with every common setting filled in, unaffected by later changes of defaults."""
+    for name in values:
+        if name not in setting_names():
+            raise InputError(f"{source}: unknown setting {name!r}{suggest(name, setting_names())}")
+    common = {name: value for name, value in values.items() if name in FLAT_NAMES}
+    complete = flat_values(settings_from_values(common, source))
+    given = {name: value for name, value in values.items() if name not in FLAT_NAMES and name != "method"}
+    if isinstance(given.get("posthoc"), list | tuple):
+        given["posthoc"] = spell_parts(read_parts(given["posthoc"]))
+    return {name: complete[name] for name in FLAT_NAMES} | given
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as YAML can store them."""
+    return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}

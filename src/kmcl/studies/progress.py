@@ -1,4 +1,4 @@
-"""What a person sees while a study runs: how many members are done, what runs, and the time left."""
+"""Progress of a study: how many members are finished, which are running, and the time left."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kmcl.studies.plan import Member
 
 
 class StudyProgress(AbstractContextManager["StudyProgress"]):
-    """Lines for what began and ended; in a terminal also what runs now, kept up to date below them."""
+    """Prints a line when a member starts or ends; in a terminal also a live list of the running members."""
 
     def __init__(self, console: Console, members: Sequence[Member], jobs: int) -> None:
         self.console = console
@@ -39,8 +39,8 @@ class StudyProgress(AbstractContextManager["StudyProgress"]):
 
     def started(self, member: Member) -> None:
         epochs = len(_epochs(member))
-        again = f", goes on after epoch {epochs}" if epochs and member.run.checkpoint.is_file() else ""
-        self._say(f"{member.variant}, seed {member.seed}: begins{again}")
+        again = f", resumes after epoch {epochs}" if epochs and member.run.checkpoint.is_file() else ""
+        self._say(f"{member.variant}, seed {member.seed}: starts{again}")
 
     def finished(self, member: Member) -> None:
         rows = _epochs(member)
@@ -68,7 +68,7 @@ class StudyProgress(AbstractContextManager["StudyProgress"]):
             rows = _epochs(member)
             best = rows[-1].get("val/map_best") if rows else None
             reached = f", val mAP {100 * float(best):.2f}" if best else ""
-            of = member.settings.epochs
+            of = member.settings.optimisation.epochs
             lines.append(f"  {member.variant}, seed {member.seed}: epoch {len(rows) + 1} of {of}{reached}")
         self._live.update(Text("\n".join(lines)), refresh=True)
 
@@ -76,14 +76,14 @@ class StudyProgress(AbstractContextManager["StudyProgress"]):
         self.console.print(line, highlight=False, soft_wrap=True, markup=False)
 
     def _time_left(self) -> list[str]:
-        """From the mean epoch of each variant so far, of all where a variant has none yet."""
+        """From the mean epoch time of each variant so far, or of all variants where one has none yet."""
         seconds: dict[str, list[float]] = {}
         left: dict[str, int] = {}
         for member in self.members:
             rows = [] if not member.run.epochs_file.is_file() else _epochs(member)
             seconds.setdefault(member.variant, []).extend(float(row["seconds"]) for row in rows)
             if not member.is_finished:
-                rest = max(0, member.settings.epochs - len(rows))
+                rest = max(0, member.settings.optimisation.epochs - len(rows))
                 left[member.variant] = left.get(member.variant, 0) + rest
         everything = [value for values in seconds.values() for value in values]
         if not everything or not any(left.values()):

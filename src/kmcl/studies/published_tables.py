@@ -18,6 +18,7 @@ import numpy as np
 import yaml
 
 from kmcl.studies.pipe_table import pipe_table
+from kmcl.training.resolution import flat_values
 from kmcl.training.settings import TrainingSettings
 
 KNOWN_EVERYWHERE = (
@@ -28,7 +29,7 @@ PLACES = {
     "mAP": "mean_average_precision",
     **{name: f"at_threshold.{name}" for name in ("CP", "CR", "CF1", "OP", "OR", "OF1")},
 }
-"""Where the figure of a column stands in an evaluation."""
+"""Path of a column's figure in an evaluation."""
 
 ABLATION_ROWS = {
     "anisotropic": ("Bhattacharyya", "Anisotropic"),
@@ -39,7 +40,7 @@ ABLATION_ROWS = {
 """The row of the paper's ablation table that each kernel has."""
 
 COLUMNS_OF_DATA = {" (ADP)": "adp", " (PascalVOC)": "voc2007"}
-"""How columns of the ablation table end, and the dataset their figures are of."""
+"""Suffixes of columns of the ablation table, and the datasets their figures are of."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class PublishedTable:
     """A table as printed, with what is known of how it was made.
 
     labels_from: the first column that belongs to a label; those of the other labels follow, in the order of
-                 the reader's labels. measure: what stands there, of a label's metrics.
+                 the reader's labels. measure: which of a label's metrics these columns hold.
     """
 
     name: str
@@ -95,7 +96,7 @@ def published_tables() -> dict[str, PublishedTable]:
 
 
 def published_table(data: str, *, of_kernels: bool = False) -> PublishedTable | None:
-    """The table of the dataset a word names, if the paper has one; or that of the kernels on it."""
+    """The table of a dataset spec's dataset, if the paper has one; or the ablation of the kernels on it."""
     kind = _kind(data)
     if of_kernels:
         return published_tables()["ablation"] if kind in COLUMNS_OF_DATA.values() else None
@@ -119,15 +120,15 @@ def among_published(table: PublishedTable, rows: Sequence[OwnRow], split: str = 
 def _own_cell(table: PublishedTable, column: str, row: OwnRow) -> str:
     for ending, kind in COLUMNS_OF_DATA.items():
         if column.endswith(ending):
-            if kind != _kind(row.settings.data):
+            if kind != _kind(row.settings.data.spec):
                 return "-"
             column = column.removesuffix(ending)
     described = {
         "method": f"**{row.name}**",
-        "similarity": f"**{ABLATION_ROWS[row.settings.kernel][0]}**",
+        "similarity": f"**{ABLATION_ROWS[flat_values(row.settings)['kernel']][0]}**",
         "case": f"**{row.name}**",
-        "encoder": row.settings.encoder,
-        "resolution": str(row.settings.image_size or "-"),
+        "encoder": row.settings.encoder.name,
+        "resolution": str(row.settings.encoder.image_size or "-"),
         "Parameters (MM)": "-" if row.parameters is None else f"{row.parameters / 1e6:.2f}",
         "Params(MM)": "-" if row.parameters is None else f"{row.parameters / 1e6:.2f}",
         "GMAC": "-" if row.gmac is None else f"{row.gmac:.2f}",
@@ -147,21 +148,22 @@ def _own_cell(table: PublishedTable, column: str, row: OwnRow) -> str:
 def _what_is_ours(table: PublishedTable, row: OwnRow, split: str) -> list[str]:
     """How a row of ours was made, next to what the table's notes say of the published ones."""
     settings, evaluation = row.settings, row.evaluations[0]
-    size = f"{settings.image_size} px" if settings.image_size else "the encoder's own image size"
+    encoder, epochs = settings.encoder, settings.optimisation.epochs
+    size = f"{encoder.image_size} px" if encoder.image_size else "the encoder's own image size"
     count = evaluation["num_images"]
-    told = (
-        f"{row.name}: {settings.encoder} at {size}, {settings.epochs} epochs, {len(row.evaluations)} "
+    text = (
+        f"{row.name}: {encoder.name} at {size}, {epochs} epochs, {len(row.evaluations)} "
         f"training{'s' if len(row.evaluations) > 1 else ''}, threshold {evaluation['threshold']:g}, "
         f"{count:,} {split} images"
     )
     if table.test_images is not None and count != table.test_images:
-        told += f" where the published test has {table.test_images:,}"
-    if settings.train_fraction < 1:
-        told += f", {settings.train_fraction:g} of the training images"
-    options = {name: value for name, value in settings.data_options.items() if name != "seed"}
+        text += f" where the published test has {table.test_images:,}"
+    if settings.data.train_fraction < 1:
+        text += f", {settings.data.train_fraction:g} of the training images"
+    options = {name: value for name, value in settings.data.options.items() if name != "seed"}
     if options:
-        told += f", data options {', '.join(f'{name}={value}' for name, value in options.items())}"
-    lines = [f"{told}."]
+        text += f", data options {', '.join(f'{name}={value}' for name, value in options.items())}"
+    lines = [f"{text}."]
     labels = len(table.header) - table.header.index(table.labels_from) if table.labels_from else None
     if labels is not None:
         labels -= "mAP" in table.header[-1:]

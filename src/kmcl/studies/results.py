@@ -1,4 +1,4 @@
-"""What came out of a study: each variant's metrics over seeds, and its difference to the reference."""
+"""The results of a study: each variant's metrics over seeds, and its difference to the reference."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ METRICS: dict[str, str] = {
     "calibration error": "calibration_raw.mean_label_error",
     "calibration error, calibrated": "calibration_temperature_and_bias.mean_label_error",
 }
-"""Where each metric stands in a split's part of metrics.json; fractions."""
+"""Path of each metric in a split's part of metrics.json; fractions."""
 
 
 class Spread(NamedTuple):
@@ -72,7 +72,7 @@ class VariantResult:
 class StudyResult:
     """split: `test`, or `val` where the data have no test.
 
-    failures: why, by member. num_missing: those and the seeds that a variant with results does not have.
+    failures: reasons, by member. num_missing: failures, and seeds that a variant with results does not have.
     """
 
     kind: str
@@ -93,7 +93,7 @@ class StudyResult:
 
 
 def collect(plan: StudyPlan, folder: Path, failures: Mapping[str, str] | None = None) -> StudyResult:
-    """Measure what is finished. Raises InputError where nothing is."""
+    """Evaluate the finished members. Raises InputError if there are none."""
     members = plan.members(folder)
     finished = [member for member in members if member.is_finished]
     if not finished:
@@ -120,7 +120,7 @@ def collect(plan: StudyPlan, folder: Path, failures: Mapping[str, str] | None = 
     any_evaluation = metrics[finished[0].name][split]["evaluation"]
     return StudyResult(
         kind=plan.kind,
-        data=plan.settings.data,
+        data=plan.settings.data.spec,
         split=split,
         num_images=any_evaluation["num_images"],
         threshold=any_evaluation["threshold"],
@@ -182,7 +182,7 @@ def _variant_result(
     peaks = [cost["peak_memory_bytes"] for cost in costs if cost["peak_memory_bytes"] is not None]
     return VariantResult(
         name=name,
-        method=members[0].settings.method,
+        method=members[0].settings.method.name,
         changes=dict(changes),
         seeds=tuple(member.seed for member in members),
         metrics=measured,
@@ -198,7 +198,7 @@ def _variant_result(
 
 
 def training_seconds(member: Member) -> float:
-    """Sum over epochs, each with its validation; reading the data and the last measurement are not in it."""
+    """Sum over epochs including validation; without reading the data and the final evaluation."""
     with member.run.epochs_file.open(encoding="utf-8", newline="") as file:
         return sum(float(row["seconds"]) for row in csv.DictReader(file))
 
@@ -210,7 +210,7 @@ def _spread(values: Sequence[float]) -> Spread:
 
 
 def _look_up(values: Any, place: str) -> float:
-    """A number deep in metrics.json; NaN where it is undefined."""
+    """A nested number of metrics.json; NaN where it is undefined."""
     for key in place.split("."):
         values = None if values is None else values.get(key)
     return math.nan if values is None else float(values)

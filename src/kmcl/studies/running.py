@@ -1,4 +1,4 @@
-"""Runs the members of a study, some at a time, beside any other process that runs the same study."""
+"""Runs the members of a study, several at a time, alongside any other process that runs the same study."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from kmcl.cores import available_cores
-from kmcl.studies.locks import is_taken, signed_by
+from kmcl.storage.atomic import write_text
+from kmcl.storage.locks import is_locked, read_owner
 from kmcl.studies.member import BUSY, INTERRUPTED, run_in_process
 from kmcl.studies.plan import Member
 
@@ -23,7 +24,7 @@ INTERRUPT_SECONDS = 120
 
 
 class Watcher(Protocol):
-    """What is told of the members' progress."""
+    """Callbacks for the members' progress."""
 
     def started(self, member: Member) -> None: ...
 
@@ -46,7 +47,7 @@ class _Running:
 class StudyRun:
     """Trains members in up to `jobs` processes of this machine.
 
-    A member that another process trains is left to it; when that process dies, the member is taken over.
+    A member that another process trains is skipped; when that process dies, the member is taken over.
     `run` returns when every member is finished, here or elsewhere, or has failed.
     """
 
@@ -56,7 +57,7 @@ class StudyRun:
     _running: list[_Running] = field(default_factory=list)
 
     def run(self, members: Sequence[Member]) -> dict[str, str]:
-        """Train what is not finished; returns why members failed, by name."""
+        """Train the unfinished members; returns the reasons of failures, by name."""
         began = time.time()
         waiting = [member for member in members if not member.is_finished]
         try:
@@ -75,14 +76,14 @@ class StudyRun:
         return self.failures
 
     def _start(self, waiting: Sequence[Member], began: float) -> list[Member]:
-        """Fill the free places; returns the members that still wait."""
+        """Start members in the free slots; returns those still waiting."""
         left = []
         for member in waiting:
             if member.is_finished:
                 self.watcher.finished(member)
             elif (why := _failure_since(member.failure_file, began)) is not None:
                 self._fail(member, why)
-            elif len(self._running) >= self.jobs or is_taken(member.lock_file):
+            elif len(self._running) >= self.jobs or is_locked(member.lock_file):
                 left.append(member)
             else:
                 slot = min(set(range(self.jobs)) - {entry.slot for entry in self._running})
@@ -90,14 +91,14 @@ class StudyRun:
         return left
 
     def _announce(self) -> None:
-        """Tell of the members that this process has got; another may have been faster."""
+        """Report the members that this process has locked; another process may have been faster."""
         for entry in self._running:
-            if not entry.announced and signed_by(entry.member.lock_file) == entry.process.pid:
+            if not entry.announced and read_owner(entry.member.lock_file) == entry.process.pid:
                 entry.announced = True
                 self.watcher.started(entry.member)
 
     def _reap(self) -> list[Member]:
-        """Look at the processes that ended; returns the members to try again."""
+        """Collect the processes that ended; returns the members to retry."""
         again = []
         self._announce()
         for entry in [entry for entry in self._running if entry.process.exitcode is not None]:
@@ -119,15 +120,15 @@ class StudyRun:
 
     def _fail(self, member: Member, why: str, *, write: bool = False) -> None:
         if write:
-            member.failure_file.parent.mkdir(parents=True, exist_ok=True)
-            member.failure_file.write_text(why, encoding="utf-8")
+            write_text(member.failure_file, why)
         self.failures[member.name] = why
         self.watcher.failed(member, why)
 
     def _interrupt(self) -> None:
-        """Let the members finish writing, as Ctrl-C does for one training; then end them."""
+        """Interrupt the members so that they can finish writing, as Ctrl-C does; then terminate them."""
         for entry in self._running:
             if entry.process.pid is not None and entry.process.is_alive():
+                # Windows has no such signal: there it ends the process, and the last checkpoint stays.
                 os.kill(entry.process.pid, signal.SIGINT)
         until = time.monotonic() + INTERRUPT_SECONDS
         for entry in self._running:
@@ -139,15 +140,17 @@ class StudyRun:
 
 def _launch(member: Member, slot: int, jobs: int) -> BaseProcess:
     gpus = _gpus()
-    context = multiprocessing.get_context("forkserver")
-    if not gpus:
-        # Imported once for all members. A GPU that the first process has touched is lost to forked ones.
-        context.set_forkserver_preload(["kmcl.training.train", "kmcl.methods.complexity"])
+    has_fork = "forkserver" in multiprocessing.get_all_start_methods()  # not on Windows
+    context: Any = multiprocessing.get_context("forkserver" if has_fork else "spawn")
+    if has_fork and not gpus:
+        # Imported once for all members. A GPU that the first process has initialised cannot be used by forked
+        # ones.
+        context.set_forkserver_preload(["kmcl.training.train", "kmcl.models.method_complexity"])
     neighbours = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     place = int(os.environ.get("LOCAL_RANK", 0)) * jobs + slot
     gpu = gpus[place % len(gpus)] if gpus else None
     arguments = (member, threads_per_process(jobs * neighbours), gpu)
-    process = context.Process(target=run_in_process, args=arguments, name=member.name)
+    process: BaseProcess = context.Process(target=run_in_process, args=arguments, name=member.name)
     process.start()
     return process
 
@@ -155,7 +158,7 @@ def _launch(member: Member, slot: int, jobs: int) -> BaseProcess:
 def threads_per_process(num_processes: int) -> int:
     """An even share of the cores this process may use, or what OMP_NUM_THREADS says if that is less.
 
-    torchrun sets that variable to 1 by itself; there it does not count.
+    torchrun sets that variable to 1 by default; under torchrun it is ignored.
     """
     share = max(1, available_cores() // num_processes)
     wish = os.environ.get("OMP_NUM_THREADS", "")
@@ -163,7 +166,7 @@ def threads_per_process(num_processes: int) -> int:
 
 
 def _gpus() -> list[str]:
-    """Names of the GPUs members are spread over; known without asking the driver."""
+    """Names of the GPUs over which members are distributed, found without initialising the driver."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         return [name for name in chosen.split(",") if name.strip()]
@@ -171,7 +174,7 @@ def _gpus() -> list[str]:
 
 
 def _failure_since(file: Path, moment: float) -> str | None:
-    """What a failed process left, if it failed after `moment`; older failures are tried again."""
+    """The error message of a failed process, if it failed after `moment`; older failures are retried."""
     try:
         return file.read_text(encoding="utf-8") if file.stat().st_mtime >= moment else None
     except OSError:

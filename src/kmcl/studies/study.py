@@ -1,4 +1,4 @@
-"""A study from its plan to its tables: check, run what is missing, measure."""
+"""A study from its plan to its tables: check, run the missing members, evaluate."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def run_study(
 
     Where the plan has a search, its trials come first, in a folder of their own.
 
-    May be called again after any interruption, and by several processes at once: finished members are left
-    alone, interrupted ones go on from their last epoch, and no two processes train the same. What the folder
-    has of other variants and seeds stands in the results too. From a script, call it under
-    `if __name__ == "__main__":`; members run in processes of their own, which import it.
+    May be called again after any interruption, and by several processes at once: finished members are
+    skipped, interrupted ones resume from their last epoch, and no two processes train the same member.
+    Variants and seeds already in the folder are part of the results too. From a script, call it under `if
+    __name__ == "__main__":`; members run in processes of their own, which import it.
     """
     console = console or Console(quiet=True)
     check_data_and_methods(plan)
@@ -57,13 +57,13 @@ def run_study(
 
 
 def _train(members: Sequence[Member], jobs: int, console: Console) -> dict[str, str]:
-    """Train what is not finished; returns why members failed, by name."""
+    """Train the unfinished members; returns the reasons of failures, by name."""
     with StudyProgress(console, members, jobs) as progress:
         return StudyRun(jobs, progress).run(members)
 
 
 def against_all_images(plan: StudyPlan, folder: Path, result: StudyResult) -> str:
-    """Each method with each part of the images, against the reference method with the largest."""
+    """Each method with each fraction of the images, against the reference with the largest fraction."""
     largest = size_name(plan.reference, sizes_of(plan.variants).fractions[-1])
     finished = [member for member in plan.members(folder) if member.is_finished]
     base = [member for member in finished if member.variant == largest]
@@ -79,9 +79,9 @@ def against_all_images(plan: StudyPlan, folder: Path, result: StudyResult) -> st
 
 
 def published_sections(plan: StudyPlan, folder: Path, result: StudyResult) -> list[str]:
-    """The study's methods among the paper's, where the paper has figures of these data."""
+    """The study's methods among the paper's, if the paper has figures for these data."""
     of_kernels = plan.kind == "study kernels"
-    table = published_table(plan.settings.data, of_kernels=of_kernels)
+    table = published_table(plan.settings.data.spec, of_kernels=of_kernels)
     if table is None:
         return []
     rows = []
@@ -98,10 +98,10 @@ def published_sections(plan: StudyPlan, folder: Path, result: StudyResult) -> li
 
 
 def check_data_and_methods(plan: StudyPlan) -> None:
-    """Find what every member would fail on before any begins."""
+    """Detect errors that every member would fail with before any starts."""
     from kmcl.data import open_dataset
     from kmcl.methods import find_method
 
     for variant in plan.variants:
         find_method(variant.method)
-    open_dataset(plan.settings.data, **plan.settings.data_options)
+    open_dataset(plan.settings.data.spec, **plan.settings.data.options)

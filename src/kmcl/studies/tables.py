@@ -11,12 +11,12 @@ from pathlib import Path
 
 from kmcl.errors import InputError
 from kmcl.evaluation.bootstrap import PairedDifference
+from kmcl.storage.atomic import write_json, write_text
+from kmcl.storage.locks import locked
 from kmcl.studies.designs import OF_SIZES
-from kmcl.studies.locks import held
 from kmcl.studies.pipe_table import pipe_table
 from kmcl.studies.progress import duration
 from kmcl.studies.results import LEVEL, RESAMPLES, Spread, StudyResult, VariantResult
-from kmcl.training.run_folder import write_json, write_text
 
 SHOWN = {
     "mAP": "mAP",
@@ -34,7 +34,7 @@ NOT_PERCENT = ("ranking loss",)
 def write_tables(result: StudyResult, folder: Path, command: str, notes: Sequence[str] = ()) -> None:
     """Write table.md, table.csv and results.json, each whole or not at all."""
     try:
-        with held(folder / "locks" / "results.lock"):
+        with locked(folder / "locks" / "results.lock"):
             write_text(folder / "table.md", markdown(result, command, notes))
             write_text(folder / "table.csv", as_csv(result))
             write_json(folder / "results.json", {"command": command, **result.to_json()})
@@ -52,7 +52,7 @@ def markdown(result: StudyResult, command: str, notes: Sequence[str] = ()) -> st
 
 
 def in_words(result: StudyResult) -> list[str]:
-    """How the figures came about; what a reader needs to judge them."""
+    """How the figures were measured, for a reader to judge them."""
     seeds = sorted({seed for variant in result.variants for seed in variant.seeds})
     spread = (
         f"mean ± standard deviation over seeds {', '.join(map(str, seeds))}"
@@ -71,8 +71,8 @@ def in_words(result: StudyResult) -> list[str]:
         sentences.append(
             f"Difference: mean mAP minus that of {result.reference}{same} over the seeds both have, with a "
             f"{100 * LEVEL:.0f} % interval of a paired bootstrap ({RESAMPLES:,} resamples of the images, the "
-            "same for all trainings, mAP averaged over seeds in each; it tells the chance in the images, not "
-            "that in the training), and with how many seeds it is above 0."
+            "same for all trainings, mAP averaged over seeds in each; it covers the sampling of images, not "
+            "the randomness of training), and with how many seeds it is above 0."
         )
     lines = textwrap.wrap(" ".join(sentences), 110)
     if result.num_missing:

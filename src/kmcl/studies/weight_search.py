@@ -13,17 +13,16 @@ import numpy as np
 from rich.console import Console
 
 from kmcl.errors import InputError
+from kmcl.storage.atomic import write_json, write_text
+from kmcl.storage.locks import file_lock, locked
 from kmcl.studies.command import command_of
 from kmcl.studies.designs import TERMS
-from kmcl.studies.locks import HeldLock, held
 from kmcl.studies.pipe_table import pipe_table
 from kmcl.studies.plan import StudyPlan, enter_plan, make_plan
 from kmcl.studies.progress import StudyProgress
 from kmcl.studies.running import StudyRun
 from kmcl.studies.study import check_data_and_methods
 from kmcl.studies.variants import Variant
-from kmcl.training.run_folder import write_json, write_text
-from kmcl.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     import optuna
@@ -53,12 +52,14 @@ class SearchPoint:
 class WeightSearch:
     """What is searched, and how.
 
+    values:    settings common to all points, by flat names.
     low, high: range of every weight. The paper gives (0, 1] for two of them and keeps the third at 1; here
                all three are drawn.
-    sampler:   `random`, every point by itself, as in the paper; or `tpe`, which learns from those before.
+    sampler:   `random`, independent points, as in the paper; or `tpe`, which uses the results of earlier
+    points.
     """
 
-    settings: TrainingSettings
+    values: Mapping[str, Any]
     num_points: int = 15
     seeds: tuple[int, ...] = (0,)
     low: float = 0.01
@@ -77,13 +78,13 @@ class WeightSearch:
     def run(self, folder: Path, *, jobs: int = 1, console: Console | None = None) -> list[SearchPoint]:
         """Train every point that is missing and write table.md, table.csv, results.json; best point first.
 
-        Test is not measured at all. The points stand in `optuna.journal`, the trainings in `members`: after
-        an interruption, or beside another process, the same call goes on with what is there.
+        Test is never evaluated. The points are stored in `optuna.journal`, the trainings in `members`: after
+        an interruption, or alongside another process, the same call continues the search.
         """
         check_data_and_methods(self.plan([Variant("point 01", "kmcl")]))
         study = self._open(folder)
         while True:
-            with held(folder / "locks" / "points.lock"):
+            with locked(folder / "locks" / "points.lock"):
                 pending = self._pending(study) or self._draw(study, jobs)
                 if not pending:
                     break
@@ -92,7 +93,7 @@ class WeightSearch:
             members = [member for member in joined.members(folder) if member.variant in names]
             with StudyProgress(console or Console(quiet=True), members, jobs) as progress:
                 self.failures |= StudyRun(jobs, progress).run(members)
-            with held(folder / "locks" / "points.lock"):
+            with locked(folder / "locks" / "points.lock"):
                 for trial in pending:
                     values = self._val_maps(folder, trial)
                     if len(values) == len(self.seeds):
@@ -103,8 +104,7 @@ class WeightSearch:
         return points
 
     def plan(self, variants: Sequence[Variant]) -> StudyPlan:
-        settings = self.settings.model_copy(update={"measure_test": False})
-        return make_plan(KIND, settings, variants, self.seeds)
+        return make_plan(KIND, {**self.values, "measure_test": False}, variants, self.seeds)
 
     def command(self) -> str:
         words = [f"--points {self.num_points}", f"--low {self.low:g}", f"--high {self.high:g}"]
@@ -117,11 +117,11 @@ class WeightSearch:
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         how = {"low": self.low, "high": self.high, "sampler": self.sampler, "seeds": list(self.seeds)}
-        # The plan is checked first: a folder of something else is left alone.
+        # The plan is checked first: a folder with other contents must not be modified.
         enter_plan(folder, self.plan([]))
-        lock: Any = HeldLock(folder / "locks" / "optuna.lock")
+        lock: Any = file_lock(folder / "locks" / "optuna.lock")
         storage = JournalStorage(JournalFileBackend(str(folder / POINTS_FILE), lock_obj=lock))
-        with held(folder / "locks" / "points.lock"):
+        with locked(folder / "locks" / "points.lock"):
             study = optuna.create_study(
                 storage=storage, study_name=KIND, direction="maximize", load_if_exists=True
             )
@@ -137,7 +137,7 @@ class WeightSearch:
         return study
 
     def _pending(self, study: optuna.Study) -> list[FrozenTrial]:
-        """Points that were drawn and have no value yet, but for those that failed just now."""
+        """Points that were drawn and have no value yet, except those that failed in this call."""
         return [
             trial
             for trial in study.trials
@@ -146,9 +146,9 @@ class WeightSearch:
         ]
 
     def _draw(self, study: optuna.Study, jobs: int) -> list[FrozenTrial]:
-        """New points: all that are missing where they are independent, one for each job otherwise.
+        """New points: all missing ones if they are independent, otherwise one for each job.
 
-        The numbers that a point is made of depend on its place alone, so that an interruption changes none.
+        The random numbers of a point depend on its index alone, so that an interruption does not change them.
         """
         import optuna
 
@@ -170,7 +170,7 @@ class WeightSearch:
         return f"{_variant(trial).slug}-seed{seed}"
 
     def _val_maps(self, folder: Path, trial: FrozenTrial) -> tuple[float, ...]:
-        """mAP on val of the finished trainings of a point, of nothing else."""
+        """mAP on val of the finished trainings of a point only."""
         members = self.plan([_variant(trial)]).members(folder)
         return tuple(
             float(member.run.read_metrics()["best"]["val_map"]) for member in members if member.is_finished
@@ -197,7 +197,7 @@ def _write(points: Sequence[SearchPoint], folder: Path, search: WeightSearch) ->
     how = "judged by mAP on val, best epoch of each training; test was not measured."
     parts = [
         f"    {search.command()}",
-        f"{search.settings.data}: weights from {where};\n{how}",
+        f"{search.values['data']}: weights from {where};\n{how}",
         pipe_table(header, rows),
     ]
     best = points[0]
@@ -209,7 +209,7 @@ def _write(points: Sequence[SearchPoint], folder: Path, search: WeightSearch) ->
     writer.writerow(["point", "val mAP", *(f"{term}_weight" for term in TERMS)])
     writer.writerows([p.name, p.val_map, *(p.weights[term] for term in TERMS)] for p in points)
     made = {"command": search.command(), "points": [_as_json(point) for point in points]}
-    with held(folder / "locks" / "results.lock"):
+    with locked(folder / "locks" / "results.lock"):
         write_text(folder / "table.md", "\n\n".join(parts) + "\n")
         write_text(folder / "table.csv", text.getvalue())
         write_json(folder / "results.json", made)

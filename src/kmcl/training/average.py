@@ -12,10 +12,10 @@ from torch import Tensor, nn
 class MovingAverage(nn.Module):
     """A copy of a model whose weights follow it: average <- decay · average + (1 - decay) · weights.
 
-    The paper averages with 0.9997 from the first step on, which remembers the initial weights for thousands
-    of steps. With `warmup` the decay is at most (1 + n)/(10 + n) at update n, so that short runs gain too.
-    Running statistics of norms are averaged like weights; counters are copied. Tensors named in `constant`,
-    which never change, are left out of the work.
+    The paper averages with 0.9997 from the first step on, so that the initial weights keep an influence for
+    thousands of steps. With `warmup` the decay is at most (1 + n)/(10 + n) at update n, so that short runs
+    benefit too. Running statistics of norms are averaged like weights; counters are copied. Tensors named in
+    `constant` never change and are skipped.
     """
 
     def __init__(self, model: nn.Module, decay: float, *, warmup: bool, constant: Iterable[str] = ()) -> None:

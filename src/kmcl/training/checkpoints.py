@@ -1,8 +1,7 @@
-"""A checkpoint at every epoch's end that survives whatever happens while it is written."""
+"""A checkpoint at the end of every epoch; an interrupted write leaves the previous one."""
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -13,37 +12,31 @@ from typing import Any
 import torch
 
 from kmcl.errors import InputError
+from kmcl.storage.atomic import replacing
 from kmcl.training.lightning import Checkpoint, LightningModule, TorchCheckpointIO, Trainer
 
 
 class CheckpointWriteError(RuntimeError):
-    """A checkpoint could not be written (a full disk, as a rule); the one before it is whole."""
+    """A checkpoint could not be written (usually a full disk); the previous one is intact."""
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes beside the old checkpoint, then takes its place: a kill or a full disk leaves the old one."""
+    """Replaces the checkpoint only once the new one is on disk: a kill or a full disk leaves the old one."""
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None
     ) -> None:
         target = Path(path)
-        partial = target.with_name(f".{target.name}.partial")
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with _ctrl_c_waits():
-                with partial.open("wb") as file:
-                    torch.save(checkpoint, file)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(partial, target)
+            with _ctrl_c_waits(), replacing(target, durable=True) as temporary, temporary.open("wb") as file:
+                torch.save(checkpoint, file)
         except (OSError, RuntimeError) as error:  # torch's own writer reports a full disk as RuntimeError
-            partial.unlink(missing_ok=True)
             raise CheckpointWriteError(f"{target}: the checkpoint could not be written: {error}") from error
 
 
 @contextmanager
 def _ctrl_c_waits() -> Iterator[None]:
-    """Hold Ctrl-C back until the end of the block: torch's writer takes it for a failure of the disk."""
+    """Defer Ctrl-C to the end of the block: torch's writer would report it as a disk failure."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals reach the main thread only
         return
@@ -68,7 +61,7 @@ class LastCheckpoint(Checkpoint):
 
 
 def check_checkpoint(path: Path) -> None:
-    """Refuse a checkpoint that cannot be read, before anything is started with it."""
+    """Raise InputError for a checkpoint that cannot be read, before training starts."""
     try:
         torch.load(path, map_location="meta", weights_only=True)
     except Exception as error:

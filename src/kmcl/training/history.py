@@ -1,4 +1,4 @@
-"""epochs.csv: what each epoch gave, one row each, the same after any number of interruptions."""
+"""epochs.csv: the metrics of each epoch, one row each, identical after any number of interruptions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from kmcl.storage.atomic import write_text
 from kmcl.training.lightning import Callback, LightningModule, Trainer
-from kmcl.training.run_folder import write_text
 
 
 class EpochHistory(Callback):

@@ -1,4 +1,4 @@
-"""What a person sees while images are gone through: a bar with the time left, or a line now and then."""
+"""Progress over images: a bar with the time left in a terminal, otherwise a line now and then."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SECONDS_BETWEEN_LINES = 30.0
 
 
 class ImageProgress:
-    """Silent until it is started, or there is something to wait for."""
+    """Prints nothing until it is started or has to wait for another process."""
 
     def __init__(self, console: Console, what: str, num_images: int) -> None:
         self._console = console
@@ -40,7 +40,7 @@ class ImageProgress:
         self._print(f"{self._what}: another process computes them; waiting for it")
 
     def decoded(self, num_done: int, num_images: int) -> None:
-        """Images are decoded before the first maps, where a cache keeps them."""
+        """Callback of the image cache, which decodes all images before the first is used."""
         now = time.perf_counter()
         self._told = self._told or now
         if num_done < num_images and now - self._told >= SECONDS_BETWEEN_LINES:
@@ -48,7 +48,7 @@ class ImageProgress:
             self._print(f"{self._what}: {num_done} of {num_images} images decoded")
 
     def start(self, num_images: int) -> None:
-        """`num_images` are to be gone through, at most all."""
+        """Start the bar: `num_images` are to be processed, at most all."""
         self._total = min(num_images, self._num_images)
         self._started = self._told = time.perf_counter()
         self._bar = Progress(

@@ -1,6 +1,6 @@
-"""pytorch-lightning, importable beside a CPU build of torch: everything here imports it from this module."""
+"""pytorch-lightning, importable with a CPU build of torch: the package imports it from this module only."""
 
-from kmcl.models.torchvision_operators import declare_missing_operators
+from kmcl.encoders.torchvision_operators import declare_missing_operators
 
 declare_missing_operators()
 

@@ -7,11 +7,11 @@ from typing import Any
 from torch import optim
 
 from kmcl.models.classifier import Classifier
-from kmcl.training.settings import TrainingSettings
+from kmcl.training.settings import OptimisationSettings
 
 
-def parameter_groups(classifier: Classifier, settings: TrainingSettings) -> list[dict[str, Any]]:
-    """Encoder and head apart for their learning rates; biases and norms (vectors) without weight decay."""
+def parameter_groups(classifier: Classifier, settings: OptimisationSettings) -> list[dict[str, Any]]:
+    """Separate groups for encoder and head; no weight decay on biases and norms (vectors)."""
     groups = []
     for module, rate in (
         (classifier.encoder, settings.learning_rate),
@@ -25,9 +25,11 @@ def parameter_groups(classifier: Classifier, settings: TrainingSettings) -> list
 
 
 def make_optimiser(
-    classifier: Classifier, settings: TrainingSettings, num_steps: int
+    classifier: Classifier, settings: OptimisationSettings, num_steps: int
 ) -> tuple[optim.Optimizer, optim.lr_scheduler.LRScheduler]:
-    """The paper's optimiser: Adam, its decay added to the gradient, and OneCycleLR over `num_steps`."""
+    """The paper's optimiser: Adam, its weight decay added to the gradient, and OneCycleLR over
+    `num_steps`.
+    """
     groups = parameter_groups(classifier, settings)
     optimiser = optim.Adam(groups, lr=settings.learning_rate, foreach=True)
     schedule = optim.lr_scheduler.OneCycleLR(

@@ -1,4 +1,4 @@
-"""What a person sees while a model trains: a bar with the time left, and a line for each epoch."""
+"""Progress of training: a bar with the time left, and a line for each epoch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kmcl.training.lightning import Callback, LightningModule, Trainer
 
 
 class TrainingProgress(Callback):
-    """Draws on `console`; where that is no terminal, the lines alone."""
+    """Prints to `console`; only the lines where that is not a terminal."""
 
     def __init__(self, console: Console, history: EpochHistory) -> None:
         self.console = console

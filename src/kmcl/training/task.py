@@ -14,12 +14,14 @@ from kmcl.data.batches import Batch
 from kmcl.data.dataset import Split
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import mean_average_precision
-from kmcl.methods import LossTerms, Method, MethodOptions
-from kmcl.models.classifier import Classifier, HeadOutput
+from kmcl.losses.arguments import NonFiniteError
+from kmcl.methods import LossTerms, MethodOptions, find_method
+from kmcl.methods.output import HeadOutput
+from kmcl.models.classifier import Classifier
 from kmcl.training.average import MovingAverage
 from kmcl.training.lightning import LightningModule
 from kmcl.training.optimisation import make_optimiser
-from kmcl.training.settings import TrainingSettings
+from kmcl.training.settings import OptimisationSettings
 
 
 class NonFiniteLossError(RuntimeError):
@@ -39,15 +41,14 @@ class ClassificationTask(LightningModule):
     """Trains `classifier`; validates it and its moving average; calls `on_better` with the better of the two.
 
     train_split names images in messages; val_split has the targets that val mAP is measured against.
-    score: what a classifier makes of a batch's images, or of what the batches hold in their place.
+    score: the classifier's output for a batch, whether it holds images or cached features.
     """
 
     def __init__(
         self,
         classifier: Classifier,
-        method: Method,
         options: MethodOptions,
-        settings: TrainingSettings,
+        settings: OptimisationSettings,
         labels: tuple[str, ...],
         train_split: Split,
         val_split: Split | None,
@@ -56,8 +57,8 @@ class ClassificationTask(LightningModule):
     ) -> None:
         super().__init__()
         self.classifier = classifier
-        self.method = method
         self.options = options
+        self.compute_loss = find_method(options.name).compute_loss
         self.settings = settings
         self.labels = labels
         self.train_split = train_split
@@ -82,16 +83,14 @@ class ClassificationTask(LightningModule):
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_train_epoch_start(self) -> None:
-        # Dropout and stochastic depth draw from this generator: an epoch is the same whether or not it is
-        # the first after a resume.
+        # Dropout and stochastic depth draw from this generator: an epoch is the same whether or not training
+        # was resumed before it.
         torch.manual_seed(_epoch_seed(self.settings.seed, self.current_epoch, self.global_rank))
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         try:
-            terms = self.method.loss(self.score(self.classifier, batch.images), batch.targets, self.options)
-        except ValueError as error:
-            if "must be finite" not in str(error):
-                raise
+            terms = self.compute_loss(self.score(self.classifier, batch.images), batch.targets, self.options)
+        except NonFiniteError as error:
             raise NonFiniteLossError(self._describe_failure(str(error), batch, batch_index)) from error
         self._check_finite(terms, batch, batch_index)
         values = {f"train/{name}": value.detach() for name, value in terms.named.items()}
@@ -124,7 +123,7 @@ class ClassificationTask(LightningModule):
         for is_average, scores in candidates.items():
             val_map = self._map(indices, scores)
             self.log("val/map_average" if is_average else "val/map_model", val_map, rank_zero_only=True)
-            if self.best is None or not val_map <= self.best.val_map:  # a mAP that is NaN keeps the newest
+            if self.best is None or not val_map <= self.best.val_map:  # NaN: keep the newest
                 self.best = Best(val_map, self.current_epoch, is_average)
                 better = self.average.model if is_average and self.average is not None else self.classifier
                 if self.trainer.is_global_zero:
@@ -152,7 +151,7 @@ class ClassificationTask(LightningModule):
         return mean_average_precision(predictions)
 
     def _gather(self, parts: list[Tensor]) -> Tensor:
-        """Rows of all processes, which may have different numbers of them."""
+        """Rows gathered from all processes, whose numbers of rows may differ."""
         mine = torch.cat(parts)
         if self.trainer.world_size == 1:
             return mine

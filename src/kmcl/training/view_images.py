@@ -1,4 +1,4 @@
-"""The views of a split as pixels, before any network: seeded, and named by what they are."""
+"""Augmented views of the images of a split, which do not depend on the seed of the run."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from kmcl.data.loading import LoaderSettings
 from kmcl.data.sampling import BatchPlan
 from kmcl.errors import InputError
 from kmcl.training.image_progress import ImageProgress
-from kmcl.training.kept_file import CHUNK_ROWS
 
 VIEW_SEED = 0
-"""Of the views' augmentation. Not the run's seed: runs that differ in it share their files."""
+"""Seed of the augmentation of views. Not the seed of the run: runs with different seeds share their files."""
 NUM_SAMPLED_IMAGES = 4
+CHUNK_IMAGES = 64
+"""Images per batch of the frozen stages, and per chunk of a file."""
 
 
 @dataclass
 class ViewImages:
-    """The views of a split's images as pixels: view v of image i depends on v, i and the image alone."""
+    """The views of a split as pixels: view v of image i depends on v, i, the image and the augmentation."""
 
     split: Split
     augmentation: AugmentationName
@@ -43,6 +44,7 @@ class ViewImages:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
+        """Everything the pixels of all views depend on."""
         return {
             "images": content_key(self.split.images, self._working_size),
             "num_images": len(self.split),
@@ -52,7 +54,7 @@ class ViewImages:
         }
 
     def sample(self, view: int) -> str:
-        """A digest of a few images of a view: another one when the code of an augmentation changes."""
+        """A digest of the first images of a view; it changes when the augmentation code does."""
         maker = self._maker_of(DecodedImages(self.split.images, self._working_size))
         plan = BatchPlan(view, 0, np.arange(min(NUM_SAMPLED_IMAGES, len(self.split))))
         delivery = maker[plan]
@@ -61,7 +63,7 @@ class ViewImages:
         return hashlib.sha256(delivery.batch.images.contiguous().numpy().tobytes()).hexdigest()[:32]
 
     def maker(self, progress: ImageProgress) -> BatchMaker:
-        """What makes the pixels of a view; images are decoded once for all views where a cache holds them."""
+        """Builds batches of any view; with an image cache, images are decoded once for all views."""
         if self._source is None:
             self._source = open_cached(
                 self.split.images,
@@ -80,24 +82,24 @@ class ViewImages:
             augmentation=AUGMENTATIONS[self.augmentation],
             image_size=self.loading.image_size,
             seed=VIEW_SEED,
-            # A row per image, whatever happens; that of an unreadable one is never read.
+            # Every image needs a row in the file; that of an unreadable image is never used.
             bad_image_rule="replace" if self.loading.skip_bad_images else "refuse",
         )
 
 
 class ChunkPlan(Sampler[BatchPlan]):
-    """One batch per chunk of a file. A view takes the place of an epoch in the random numbers."""
+    """One batch per chunk of a file. Random numbers are drawn with the view's number as epoch."""
 
     def __init__(self, view: int, starts: Sequence[int], num_images: int) -> None:
         self._view, self._starts, self._num_images = view, starts, num_images
 
     def set_epoch(self, epoch: int) -> None:
-        """Nothing depends on it; all plans answer the same calls."""
+        """Required by the interface of plans; a view is the same in every epoch."""
 
     def __len__(self) -> int:
         return len(self._starts)
 
     def __iter__(self) -> Iterator[BatchPlan]:
         for start in self._starts:
-            stop = min(start + CHUNK_ROWS, self._num_images)
+            stop = min(start + CHUNK_IMAGES, self._num_images)
             yield BatchPlan(self._view, start, np.arange(start, stop, dtype=np.int64))

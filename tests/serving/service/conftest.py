@@ -12,11 +12,12 @@ import torch
 from PIL import Image
 from starlette.testclient import TestClient
 
-from kmcl.methods.interface import MethodOptions
-from kmcl.methods.model_folder import ModelDescription, build_classifier
+from kmcl.methods import read_options
+from kmcl.models.folder import ModelDescription, build_classifier
+from kmcl.models.label_rules import LabelRules
 from kmcl.serving import Predictor
 from kmcl.serving.export import export_model
-from kmcl.serving.service import pace
+from kmcl.serving.service import throughput
 from kmcl.serving.service.application import create_application
 from kmcl.serving.service.settings import ServiceSettings
 
@@ -24,20 +25,21 @@ LABELS = ("ant", "bee", "cat & dog", "emu")
 
 
 def make_predictor(method: str = "kmcl") -> Predictor:
-    """Random weights that tell images apart, with thresholds, calibration, bands and companions."""
+    """Random weights that tell images apart, and everything that is fitted for the labels."""
     torch.manual_seed(0)
     precision = np.diag([0.02, 0.03, 0.01])[np.tril_indices(3)].tolist()
     description = ModelDescription(
-        labels=LABELS,
-        method=method,
+        rules=LabelRules(
+            LABELS,
+            thresholds=(0.4, 0.5, 0.6, 0.55),
+            temperatures=(0.5, 1.0, 2.0, 1.5),
+            biases=(-1.0, 0.0, 1.0, 0.5),
+            probability_intervals=tuple((*precision, 0.1, 0.2) for _ in LABELS),
+            cooccurrence=(((1, 0.75), (3, 0.25)), ((0, 0.5),), (), ((2, 0.3),)),
+        ),
+        method=read_options({"name": method}),
         encoder="test_convnext",
         image_size=32,
-        options=MethodOptions(head_init="small"),
-        thresholds=(0.4, 0.5, 0.6, 0.55),
-        temperatures=(0.5, 1.0, 2.0, 1.5),
-        biases=(-1.0, 0.0, 1.0, 0.5),
-        bands=tuple((*precision, 0.1, 0.2) for _ in LABELS),
-        companions=(((1, 0.75), (3, 0.25)), ((0, 0.5),), (), ((2, 0.3),)),
     )
     classifier = build_classifier(description).eval()
     with torch.no_grad():
@@ -76,7 +78,7 @@ def exported(tmp_path_factory) -> Path:
 @pytest.fixture
 def cores(monkeypatch) -> Callable[[int], None]:
     """Sets how many cores there seem to be for the threads of a model."""
-    return lambda number: monkeypatch.setattr(pace, "available_cores", lambda: number)
+    return lambda number: monkeypatch.setattr(throughput, "available_cores", lambda: number)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,8 +13,9 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from kmcl.data.augmentation import resize
-from kmcl.evaluation.probability_bands import ProbabilityBands
-from kmcl.reports.saliency import label_heat
+from kmcl.evaluation.probability_intervals import ProbabilityIntervals
+from kmcl.explain.saliency import label_heat
+from kmcl.models.label_rules import LabelRules
 from kmcl.serving import OnnxPredictor, Predictor
 from kmcl.serving.service import schemas
 from kmcl.serving.service.label_context import LabelContext
@@ -46,29 +46,29 @@ def test_answers_are_those_of_kmcl_predict(client: TestClient, predictor: Predic
     assert decisions == {True, False}  # else the comparison would mean little
 
 
-def test_bands_are_those_of_the_description(client: TestClient, predictor: Predictor):
+def test_probability_intervals_are_those_of_the_description(client: TestClient, predictor: Predictor):
     found = schemas.Predictions.model_validate_json(send(client, make_image(1)).content).images[0]
-    bands = ProbabilityBands.from_rows(predictor.description.bands)
+    intervals = ProbabilityIntervals.from_rows(predictor.rules.probability_intervals)
     values = {
         name: np.array([[getattr(label, name) for label in found.labels]])
         for name in ("score", "probability", "sigma")
     }
-    low, high = bands.interval(values["score"], values["probability"], values["sigma"])
+    low, high = intervals.interval(values["score"], values["probability"], values["sigma"])
     np.testing.assert_allclose(low[0], [label.low for label in found.labels], atol=1e-5)
     np.testing.assert_allclose(high[0], [label.high for label in found.labels], atol=1e-5)
 
 
-def test_companions_go_with_present_labels(client: TestClient):
+def test_cooccurring_labels_go_with_present_labels(client: TestClient):
     contents = [make_image(seed) for seed in range(8)]
     found = schemas.Predictions.model_validate_json(send(client, *contents).content)
     ants = [image.labels[0] for image in found.images]
     for ant in ants:
-        shares = [(one.label, one.share) for one in ant.companions]
+        shares = [(one.label, one.share) for one in ant.cooccurring_labels]
         assert shares == ([("bee", 0.75), ("emu", 0.25)] if ant.present else [])
     labels = schemas.Labels.model_validate_json(client.get("/v1/labels").content)
     assert [label.label for label in labels.labels] == list(LABELS)
-    assert [(one.label, one.share) for one in labels.labels[3].companions] == [("cat & dog", 0.3)]
-    assert (labels.has_bands, labels.has_sigma, labels.has_saliency) == (True, True, True)
+    assert [(one.label, one.share) for one in labels.labels[3].cooccurring_labels] == [("cat & dog", 0.3)]
+    assert (labels.has_probability_intervals, labels.has_sigma, labels.has_saliency) == (True, True, True)
     assert labels.image_size == 32
     # sigmoid(logit(0.4) / 0.5 - 1): the threshold of a score as one of a probability
     assert labels.labels[0].probability_threshold == pytest.approx(1 / (1 + np.exp(-2 * np.log(2 / 3) + 1)))
@@ -140,33 +140,16 @@ def test_an_exported_model_answers_the_same_without_saliency(client: TestClient,
     for a, b in zip(ours, theirs, strict=True):
         for name in ("probability", "score", "sigma", "low", "high", "probability_threshold"):
             assert a[name] == pytest.approx(b[name], abs=1e-4), name
-        assert a["companions"] == b["companions"]
+        assert a["cooccurring_labels"] == b["cooccurring_labels"]
     assert other.get("/v1/labels").json()["has_saliency"] is False
     refusal = send(other, content, saliency=True)
     assert (refusal.status_code, refusal.json()["error"]["code"]) == (422, "no_saliency")
 
 
-def test_an_older_run_gets_bands_and_companions_from_its_val_predictions(tmp_path):
-    from dataclasses import replace
-
-    from kmcl.data.companions import find_companions
-    from kmcl.evaluation.predictions import Predictions
-
-    predictor = make_predictor()
-    rng = np.random.default_rng(0)
-    targets = rng.integers(0, 2, (60, 4)).astype(np.int8)
-    targets[:, 1] = targets[:, 0]
-    scores = rng.random((60, 4)).astype(np.float32)
-    (tmp_path / "predictions").mkdir()
-    Predictions(LABELS, tuple(map(str, range(60))), scores, targets).save(tmp_path / "predictions/val.npz")
-    older = replace(predictor.description, bands=None, companions=None)
-    context = LabelContext.of(Predictor(predictor.classifier, older, tmp_path))
-    assert context.companions == find_companions(targets)
-    assert context.companions[0][0] == (1, 1.0)
-    assert context.bands is not None
-    shutil.rmtree(tmp_path / "predictions")
-    nothing = LabelContext.of(Predictor(predictor.classifier, older, tmp_path))
-    assert (nothing.bands, nothing.companions) == (None, ((),) * 4)
+def test_a_model_without_calibration_and_cooccurrence():
+    context = LabelContext.of(LabelRules(LABELS, thresholds=(0.4, 0.5, 0.6, 0.55)))
+    assert (context.intervals, context.cooccurrence) == (None, ((),) * 4)
+    np.testing.assert_allclose(context.probability_thresholds, (0.4, 0.5, 0.6, 0.55))
 
 
 def test_formats_orientations_and_modes_are_read_as_elsewhere(client: TestClient):

@@ -92,7 +92,7 @@ def test_a_request_larger_than_a_batch_takes_several(scorer: Scorer):
 
 def test_a_burst_is_gathered_and_a_lone_request_is_not_kept(scorer: Scorer):
     batcher = start(scorer)
-    with batcher.coming():
+    with batcher.incoming():
         one = batcher.submit(images(1))
         two = batcher.submit(images(2))
     assert one.result(10)[0].score == 1
@@ -102,7 +102,7 @@ def test_a_burst_is_gathered_and_a_lone_request_is_not_kept(scorer: Scorer):
     batcher.submit(images(3)).result(10)
     assert time.perf_counter() - begin < 1
     # One that never arrives holds nobody up for long.
-    with batcher.coming():
+    with batcher.incoming():
         batcher.submit(images(4)).result(10)
     batcher.close()
 
@@ -111,7 +111,7 @@ def test_without_gathering_nothing_waits_and_idle_threads_are_woken(scorer: Scor
     batcher = MicroBatcher(scorer, batch_size=4, max_waiting=100, num_threads=2, gathers=False)
     batcher.start()
     scorer.go.clear()
-    with batcher.coming():
+    with batcher.incoming():
         first, second = batcher.submit(images(1)), batcher.submit(images(2))
         wait_until(lambda: len(scorer.batches) == 2)  # each on a thread of its own, while one is to come
     third = batcher.submit(images(3, 4, 5))
@@ -288,7 +288,7 @@ def test_a_request_can_be_taken_back_until_its_first_piece_is_begun(scorer: Scor
 
 def test_a_thread_that_gathered_for_nothing_goes_on(scorer: Scorer):
     batcher = start(scorer, num_threads=3)
-    with batcher.coming():  # all three wait for what comes; one takes it
+    with batcher.incoming():  # all three wait for what comes; one takes it
         for number in range(5):
             assert values(batcher.submit(images(number))) == [number]
     assert all(thread.is_alive() for thread in batcher._threads)

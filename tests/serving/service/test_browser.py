@@ -76,18 +76,18 @@ def test_a_click_through(page: Chromium, addresses, pictures):
     page.choose_files("#files", pictures[:3])
     page.wait_for("document.querySelectorAll('.verdict').length === 3")
 
-    # Bars, bands and decisions are those of the service's answer.
+    # Bars, intervals and decisions are those of the service's answer.
     shown = page.evaluate(
         "[...document.querySelectorAll('.card')[0].querySelectorAll('.row')].map(row => ({"
         "text: row.getAttribute('aria-label'), present: row.classList.contains('present'),"
         "fill: parseFloat(row.querySelector('.fill').style.width),"
-        "band: ['left', 'width'].map(side => parseFloat(row.querySelector('.band').style[side])),"
+        "interval: ['left', 'width'].map(side => parseFloat(row.querySelector('.interval').style[side])),"
         "tick: parseFloat(row.querySelector('.tick').style.left)}))"
     )
     assert len(shown) == 4
     assert [one["fill"] for one in shown] == sorted((one["fill"] for one in shown), reverse=True)
     for one in shown:
-        assert one["band"][0] <= one["fill"] <= one["band"][0] + one["band"][1]
+        assert one["interval"][0] <= one["fill"] <= sum(one["interval"])
         assert one["present"] == (one["fill"] >= one["tick"])
         assert re.fullmatch(
             r".+: [<>]?\d+ %, between .* and .*, (present|absent)\. Shows its heat map", one["text"]
@@ -119,10 +119,12 @@ def test_a_click_through(page: Chromium, addresses, pictures):
     assert page.evaluate(present) == own
     assert 0 < own < 12
 
-    # Which labels usually come along, of those present.
-    company = page.evaluate("[...document.querySelectorAll('.company')].map(one => one.textContent).join()")
+    # Labels that often occur together with those present.
+    together = page.evaluate(
+        "[...document.querySelectorAll('.cooccurring')].map(one => one.textContent).join()"
+    )
     assert re.search(
-        r"ant often with bee 75 %|bee often with ant 50 %|emu often with cat & dog 30 %", company
+        r"ant often with bee 75 %|bee often with ant 50 %|emu often with cat & dog 30 %", together
     )
 
     # The download.

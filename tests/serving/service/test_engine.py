@@ -1,4 +1,4 @@
-"""What computes a served model: its conversion for onnxruntime, kept and checked, or torch without one."""
+"""The engine of a served model: its conversion for onnxruntime, cached and checked, or torch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def said(cache: Path, monkeypatch) -> list[str]:
     return []
 
 
-def kept_files(cache: Path) -> list[Path]:
+def cached_files(cache: Path) -> list[Path]:
     return sorted((cache / "served").glob("*"))
 
 
@@ -46,14 +46,17 @@ def test_a_model_is_converted_once_and_gives_the_scores_of_torch(predictor, cach
     said.clear()
     assert isinstance(with_engine(make_predictor(), Engine.auto, said.append), ConvertedPredictor)
     assert said == []
-    assert len(kept_files(cache)) == 1
+    assert len(cached_files(cache)) == 1
 
 
 @pytest.mark.parametrize("damage", ["cut", "another model's"])
-def test_a_kept_file_that_is_not_the_model_is_made_anew(predictor, cache, said, damage):
+def test_a_cached_file_that_is_not_the_model_is_replaced(predictor, cache, said, damage):
     with_engine(predictor, Engine.auto, said.append)
     whole = (cache / "served" / f"{_digest(predictor)}.onnx").read_bytes()
-    other = Predictor(predictor.classifier, replace(predictor.description, biases=(0.3,) * 4))
+    other = Predictor(
+        predictor.classifier,
+        replace(predictor.description, rules=replace(predictor.rules, biases=(0.3,) * 4)),
+    )
     content = whole[: len(whole) // 2] if damage == "cut" else whole
     (cache / "served" / f"{_digest(other)}.onnx").write_bytes(content)
     said.clear()

@@ -127,12 +127,19 @@ def test_sigterm_answers_what_was_accepted_and_ends_with_status_0(served):
 
 
 def wait_for_requests(port: int, count: int) -> None:
-    """Until that many connections to the service are open."""
-    end = time.monotonic() + 10
+    """Until the service has accepted that many connections, and has read what had come by then.
+
+    The system completes connections before a busy service accepts them; until then they have no inode.
+    """
+    end = time.monotonic() + 60
     local = f":{port:04X}"
     while time.monotonic() < end:
-        lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
-        if sum(line.split()[1].endswith(local) and line.split()[3] == "01" for line in lines) >= count:
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        if sum(row[1].endswith(local) and row[3] == "01" and row[9] != "0" for row in rows) >= count:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().read()
+            connection.close()
             return
         time.sleep(0.001)
     raise AssertionError("the requests did not come through")
@@ -150,4 +157,4 @@ def test_a_port_in_use_is_told_in_a_line_before_the_model_is_loaded():
             check=False,
         )
     assert result.returncode == 2
-    assert result.stderr == f"kmcl: 127.0.0.1:{port} cannot be listened on: Address already in use\n"
+    assert result.stderr == f"kmcl: cannot listen on 127.0.0.1:{port}: Address already in use\n"

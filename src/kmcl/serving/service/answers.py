@@ -1,7 +1,7 @@
-"""Scores to the JSON of an answer.
+"""From scores to the JSON of a response.
 
-Plain dictionaries in the shape of `schemas`, not its models: checking every number of every label again would
-take longer than scoring a small image. The tests hold them against the schemas.
+Plain dictionaries in the shape of `schemas`, not its models: validating every number of every label again
+would take longer than scoring a small image. The tests validate them against the schemas.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ JsonObject = dict[str, Any]
 def describe_images(
     names: Sequence[str], scores: BatchScores, context: LabelContext, maps: Maps | None
 ) -> JsonObject:
-    """The answer to a request; see `schemas.Predictions`."""
-    present = scores.score >= context.thresholds
+    """The response to a request; see `schemas.Predictions`."""
+    present = context.rules.decide(scores.score)
     columns: dict[str, Any] = {
         "probability": _numbers(scores.probability),
         "score": _numbers(scores.score),
@@ -30,9 +30,9 @@ def describe_images(
         "low": None,
         "high": None,
     }
-    if context.bands is not None:
-        band = context.bands.interval(scores.score, scores.probability, scores.sigma)
-        columns["low"], columns["high"] = _numbers(band.low), _numbers(band.high)
+    if context.intervals is not None:
+        interval = context.intervals.interval(scores.score, scores.probability, scores.sigma)
+        columns["low"], columns["high"] = _numbers(interval.low), _numbers(interval.high)
     thresholds = _numbers(context.thresholds)
     probability_thresholds = _numbers(context.probability_thresholds)
     images = []
@@ -49,7 +49,7 @@ def describe_images(
                     "present": is_present,
                     "threshold": thresholds[k],
                     "probability_threshold": probability_thresholds[k],
-                    "companions": describe_companions(context, k) if is_present else [],
+                    "cooccurring_labels": describe_cooccurring(context, k) if is_present else [],
                     "saliency": None if heat is None else _describe_heat(heat),
                 }
             )
@@ -57,8 +57,8 @@ def describe_images(
     return {"images": images}
 
 
-def describe_companions(context: LabelContext, label: int) -> list[JsonObject]:
-    return [{"label": context.labels[other], "share": share} for other, share in context.companions[label]]
+def describe_cooccurring(context: LabelContext, label: int) -> list[JsonObject]:
+    return [{"label": context.labels[other], "share": share} for other, share in context.cooccurrence[label]]
 
 
 def _describe_heat(heat: Any) -> JsonObject:
@@ -66,5 +66,5 @@ def _describe_heat(heat: Any) -> JsonObject:
 
 
 def _numbers(values: Any) -> Any:
-    """Six decimals: what float32 is good for, and half the bytes."""
+    """Six decimals: the precision of float32, in half the bytes."""
     return np.round(np.asarray(values, dtype=np.float64), 6).tolist()

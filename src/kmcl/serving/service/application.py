@@ -1,4 +1,4 @@
-"""The service as an ASGI application: routes, and what they do in which order."""
+"""The service as an ASGI application: its routes, and how a request is processed."""
 
 from __future__ import annotations
 
@@ -17,43 +17,44 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from kmcl import __version__
 from kmcl.cores import available_cores
-from kmcl.serving.image_predictor import ImagePredictor, Pixels
+from kmcl.serving.image_predictor import ImagePredictor
+from kmcl.serving.predictions import Pixels
 from kmcl.serving.service import schemas
-from kmcl.serving.service.answers import describe_companions, describe_images
+from kmcl.serving.service.answers import describe_cooccurring, describe_images
 from kmcl.serving.service.batching import Explain, MicroBatcher
 from kmcl.serving.service.decoding import decode_upload
 from kmcl.serving.service.errors import CODES, ServiceError
-from kmcl.serving.service.gate import Gate
 from kmcl.serving.service.label_context import LabelContext
 from kmcl.serving.service.metrics import ServiceMetrics
+from kmcl.serving.service.middleware import ServiceMiddleware
 from kmcl.serving.service.openapi import label_schema, predict_body, refusals
-from kmcl.serving.service.pace import (
-    best_batch_size,
-    cores_shared,
-    gains_by_batches,
-    hastened,
-    num_scoring_threads,
-)
 from kmcl.serving.service.page import add_page
 from kmcl.serving.service.saliency import LABELS_PER_IMAGE, Explainer
 from kmcl.serving.service.settings import ServiceSettings
+from kmcl.serving.service.throughput import (
+    benefits_from_batching,
+    best_batch_size,
+    num_scoring_threads,
+    optimised,
+    shared_cores,
+)
 from kmcl.serving.service.uploads import Upload, read_uploads
+from kmcl.version import __version__
 
 DECODERS = min(4, available_cores())
 
 
 class Service:
-    """A model at work for one application: its threads, its decoders, its figures."""
+    """The state of one application: its model, threads, decoders and metrics."""
 
     def __init__(self, predictor: ImagePredictor, settings: ServiceSettings, name: str) -> None:
         self.explainer = Explainer(predictor)
-        predictor = hastened(predictor)
+        predictor = optimised(predictor)
         self.predictor = predictor
         self.settings = settings
         self.name = name
-        self.context = LabelContext.of(predictor)
+        self.context = LabelContext.of(predictor.rules)
         self.metrics = ServiceMetrics(lambda: self.batcher.num_waiting)
         self.num_threads = num_scoring_threads(predictor)
         self.batcher = MicroBatcher(
@@ -61,7 +62,7 @@ class Service:
             batch_size=settings.batch_size or best_batch_size(predictor),
             max_waiting=settings.max_waiting,
             num_threads=self.num_threads,
-            gathers=gains_by_batches(predictor),
+            gathers=benefits_from_batching(predictor),
             on_batch=self.metrics.count_batch,
         )
         self.decoders: ThreadPoolExecutor | None = None
@@ -73,24 +74,24 @@ class Service:
         self.batcher.start()
 
     def close(self) -> None:
-        """Finish what was accepted."""
+        """Finish the accepted requests and stop."""
         self.batcher.close()
         if self.decoders is not None:
             self.decoders.shutdown(cancel_futures=True)
 
     async def predict(self, request: Request, explains: bool, wanted: tuple[int, ...]) -> bytes:
-        """The JSON of an answer, within the time a request may take."""
+        """The JSON of a response, within the time limit of a request."""
         phase = "receiving the images"
         try:
             async with asyncio.timeout(self.settings.timeout_seconds):
-                with self.batcher.coming():
+                with self.batcher.incoming():
                     uploads = await read_uploads(request, self.settings.max_images)
                     explain = self._explanation(explains, wanted, len(uploads))
                     phase = "decoding the images"
                     images = await self._decode(uploads)
                 phase = "waiting for the model"
                 job = self.batcher.submit(images, explain)
-                scores, maps = await asyncio.wrap_future(job)  # a timeout cancels what has not begun
+                scores, maps = await asyncio.wrap_future(job)  # a timeout cancels what has not started
         except TimeoutError:
             status = 408 if phase.startswith("receiving") else 504
             seconds = self.settings.timeout_seconds
@@ -99,7 +100,7 @@ class Service:
         return json.dumps(answer, separators=(",", ":")).encode()
 
     async def _decode(self, uploads: list[Upload]) -> Pixels:
-        """On the decoders' threads, each with its share of the images."""
+        """Decode on the threads of the decoders, each with its share of the images."""
         loop = asyncio.get_running_loop()
         shares = [uploads[first::DECODERS] for first in range(min(DECODERS, len(uploads)))]
         decoding = [loop.run_in_executor(self.decoders, self._decode_some, share) for share in shares]
@@ -107,7 +108,7 @@ class Service:
             decoded = await asyncio.gather(*decoding)
         finally:
             for one in decoding:
-                one.cancel()  # where one image is refused, the rest need not be decoded
+                one.cancel()  # when one image is refused, the rest need not be decoded
         return np.stack([decoded[place % DECODERS][place // DECODERS] for place in range(len(uploads))])
 
     def _decode_some(self, uploads: list[Upload]) -> list[Pixels]:
@@ -119,7 +120,7 @@ class Service:
             return None
         if not self.explainer.is_available:
             raise ServiceError(
-                422, "no_saliency", "this model has no saliency maps: they need a model in torch, and captum"
+                422, "no_saliency", "saliency maps are not available: they need a model in torch, and captum"
             )
         num_maps = num_images * (len(wanted) or LABELS_PER_IMAGE)
         if num_maps > self.settings.max_maps:
@@ -140,12 +141,14 @@ class Service:
                     label=label,
                     threshold=float(context.thresholds[k]),
                     probability_threshold=float(context.probability_thresholds[k]),
-                    companions=[schemas.Companion(**one) for one in describe_companions(context, k)],
+                    cooccurring_labels=[
+                        schemas.CooccurringLabel(**one) for one in describe_cooccurring(context, k)
+                    ],
                 )
                 for k, label in enumerate(context.labels)
             ],
             image_size=self.predictor.image_size,
-            has_bands=context.bands is not None,
+            has_probability_intervals=context.intervals is not None,
             has_sigma=self.has_sigma,
             has_saliency=self.explainer.is_available,
             max_images=self.settings.max_images,
@@ -158,7 +161,7 @@ def create_application(
 ) -> FastAPI:
     """The service of one model.
 
-    predictor: stays as it is; several threads may call its `score` at once
+    predictor: is not changed; several threads may call its `score` at once
     name:      of the model, shown to clients
     """
     settings = settings or ServiceSettings()
@@ -166,7 +169,7 @@ def create_application(
 
     @asynccontextmanager
     async def lifespan(application: FastAPI) -> AsyncIterator[None]:
-        with cores_shared(service.predictor, service.num_threads):
+        with shared_cores(service.predictor, service.num_threads):
             service.start()
             yield
             await asyncio.to_thread(service.close)
@@ -176,7 +179,7 @@ def create_application(
         version=__version__,
         description=f"Labels of images by the model {name!r}.",
         lifespan=lifespan,
-        docs_url=None,  # its page loads scripts from outside
+        docs_url=None,  # its page loads scripts from other sites
         redoc_url=None,
     )
     application.state.service = service
@@ -184,15 +187,15 @@ def create_application(
     add_page(application)
     _add_error_handlers(application)
     routes = frozenset(route.path for route in application.routes if hasattr(route, "path"))
-    application.add_middleware(Gate, settings=settings, metrics=service.metrics, routes=routes)
+    application.add_middleware(ServiceMiddleware, settings=settings, metrics=service.metrics, routes=routes)
     return application
 
 
 def _add_routes(application: FastAPI, service: Service) -> None:
     labels = service.predictor.labels
     label_names = Query(
-        default=[],  # a factory would be inspected anew for every request
-        description="a label to explain, may be repeated; those present if none is named",
+        default=[],  # a factory would be inspected again for every request
+        description="a label to explain, may be repeated; the present ones if none is named",
         json_schema_extra=label_schema(labels),
     )
 
@@ -220,7 +223,7 @@ def _add_routes(application: FastAPI, service: Service) -> None:
     async def describe_labels() -> schemas.Labels:
         return service.describe()
 
-    @application.get("/healthz", responses=refusals(503), summary="Whether images can be sent")
+    @application.get("/healthz", responses=refusals(503), summary="Whether the service accepts images")
     async def health() -> schemas.Health:
         if not service.batcher.is_working:
             raise ServiceError(503, "stopping", "the service is shutting down")
@@ -230,7 +233,7 @@ def _add_routes(application: FastAPI, service: Service) -> None:
         "/metrics",
         response_class=Response,
         responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **refusals(401)},
-        summary="Figures for Prometheus",
+        summary="Metrics for Prometheus",
     )
     async def metrics() -> Response:
         return Response(service.metrics.text(), media_type=service.metrics.content_type)
@@ -245,7 +248,7 @@ def _add_error_handlers(application: FastAPI) -> None:
 
 
 def refused(error: Exception) -> ServiceError:
-    """Any error as a refusal of the one shape; what went wrong inside is not told to strangers."""
+    """Any error as a response of the common shape; internal errors are not disclosed to clients."""
     if isinstance(error, ServiceError):
         return error
     if isinstance(error, HTTPException):
@@ -256,5 +259,5 @@ def refused(error: Exception) -> ServiceError:
         where = ".".join(map(str, first["loc"]))
         return ServiceError(422, CODES[422], f"{where}: {first['msg']}")
     if isinstance(error, ClientDisconnect):
-        return ServiceError(400, "disconnected", "the body ended before it was whole")
-    return ServiceError(500, "internal_error", "the service failed; its log says why")
+        return ServiceError(400, "disconnected", "the body ended early")
+    return ServiceError(500, "internal_error", "internal error; see the log of the service")

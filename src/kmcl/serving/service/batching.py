@@ -1,9 +1,9 @@
-"""Many requests, one model: images that wait together are scored together.
+"""Micro-batching: images of several requests are scored together.
 
-A few threads run the model. A free one takes its share of what waits, up to a batch; while they compute, the
-next batches gather. Where a model is faster on larger batches and more requests are on their way (being
-received or decoded) it gives them a moment to arrive, so that a burst becomes one batch; a request that is
-alone never waits for others, and one of many images is spread over the threads.
+A few threads run the model. An idle thread takes its share of the queued images, up to a batch; while the
+threads compute, the next batches queue up. Where a model is faster on larger batches and more requests are
+incoming (being received or decoded), the thread waits a moment for them, so that a burst becomes one batch. A
+single request never waits for others, and a request with many images is spread over the threads.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from typing import Any
 
 import numpy as np
 
-from kmcl.serving.image_predictor import BatchScores, Pixels
-from kmcl.serving.service.errors import come_back
+from kmcl.serving.image_predictor import BatchScores
+from kmcl.serving.predictions import Pixels
+from kmcl.serving.service.errors import retry_later
 
 Explain = Callable[[Pixels, BatchScores], Any]
-"""More work with a request's images on a thread that runs the model; its result goes with the scores."""
+"""Extra work on a request's images, on a thread of the model; its result is returned with the scores."""
 
 
 QUIET_SECONDS = 0.01
-"""A batch is begun when no further request has arrived for that long, though some are on their way."""
+"""A batch starts when no further request has arrived for this long, although some are incoming."""
 GATHERING_SHARE = 0.5
-"""And at the latest after this share of the time that a full batch takes."""
+"""And at the latest after this share of the duration of a full batch."""
 
 
 @dataclass(eq=False)
 class _Request:
-    """parts: the scores of each piece, once they are there."""
+    """parts: the scores of each piece; None until they are computed."""
 
     images: Pixels
     explain: Explain | None
@@ -46,7 +47,7 @@ class _Request:
         return all(part is not None for part in self.parts)
 
     def begin(self) -> bool:
-        """Whether it is still wanted; from then on it cannot be taken back."""
+        """Whether the request still waits for an answer; after this call it cannot be cancelled."""
         return self.future.running() or (
             not self.future.done() and self.future.set_running_or_notify_cancel()
         )
@@ -56,13 +57,13 @@ class _Request:
         self.future.set_result((scores, None if self.explain is None else self.explain(self.images, scores)))
 
     def fail(self, error: Exception) -> None:
-        with suppress(InvalidStateError):  # another piece of it may fail at the same moment
+        with suppress(InvalidStateError):  # another piece may fail at the same time
             self.future.set_exception(error)
 
 
 @dataclass(frozen=True, eq=False)
 class _Piece:
-    """Images of a request that are scored in one go."""
+    """Images of a request that are scored in one batch."""
 
     request: _Request
     number: int
@@ -73,11 +74,11 @@ class MicroBatcher:
     """Scores images on threads of its own, in the order of the requests.
 
     score:       from B x S x S x 3 images to their scores; several threads may call it at once
-    batch_size:  most images at once; a larger request takes several rounds
-    max_waiting: images that may wait; `submit` refuses what would exceed it
-    num_threads: that score at once
-    gathers:     whether to wait a moment for requests that are on their way
-    on_batch:    told the number of images and the seconds of each round
+    batch_size:  maximum number of images per batch; a larger request takes several batches
+    max_waiting: maximum number of queued images; `submit` refuses what would exceed it
+    num_threads: number of threads that score
+    gathers:     whether to wait a moment for incoming requests
+    on_batch:    called with the number of images and the seconds of each batch
     """
 
     def __init__(
@@ -99,14 +100,14 @@ class MicroBatcher:
         self._pieces: deque[_Piece] = deque()
         self._changed = threading.Condition()
         self._num_waiting = 0
-        self._num_coming = 0
+        self._num_incoming = 0
         self._num_free = 0
         self._closing = False
         self._seconds_per_image = 0.05
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Begin to work, at first or again after `close`."""
+        """Start the threads, for the first time or again after `close`."""
         if any(thread.is_alive() for thread in self._threads):
             return
         self._closing = False
@@ -119,7 +120,7 @@ class MicroBatcher:
 
     @property
     def num_waiting(self) -> int:
-        """Images that wait for the model."""
+        """Number of images in the queue."""
         return self._num_waiting
 
     @property
@@ -128,34 +129,34 @@ class MicroBatcher:
         return not self._closing and any(thread.is_alive() for thread in self._threads)
 
     @contextmanager
-    def coming(self) -> Iterator[None]:
-        """Tells, for as long as it lasts, that a request is on its way."""
+    def incoming(self) -> Iterator[None]:
+        """Announces, while it is entered, that a request is incoming."""
         if not self._gathers:
             yield
             return
         with self._changed:
-            self._num_coming += 1
+            self._num_incoming += 1
         try:
             yield
         finally:
             with self._changed:
-                self._num_coming -= 1
+                self._num_incoming -= 1
                 self._changed.notify_all()
 
     def submit(self, images: Pixels, explain: Explain | None = None) -> Future[tuple[BatchScores, Any]]:
-        """Scores of a request's images, and what `explain` made of them, once they are there.
+        """Queue a request's images; the future gives their scores and the result of `explain`.
 
-        Cancel the future to take back a request that has not begun.
+        Cancelling the future withdraws a request that has not started.
         """
         if not len(images):
             raise ValueError("a request must have at least one image")
         with self._changed:
             if not self.is_working:
-                raise come_back("stopping", "the service is shutting down", 5, status=503)
+                raise retry_later("stopping", "the service is shutting down", 5, status=503)
             if self._num_waiting + len(images) > self._max_waiting:
-                raise come_back(
+                raise retry_later(
                     "queue_full",
-                    f"{self._num_waiting} images wait already, of at most {self._max_waiting}",
+                    f"the queue holds {self._num_waiting} images, of at most {self._max_waiting}",
                     self.seconds_to_wait(),
                 )
             size = min(self._batch_size, _shared(len(images), self._num_threads))
@@ -164,16 +165,16 @@ class MicroBatcher:
             for number, first in enumerate(firsts):
                 self._pieces.append(_Piece(request, number, images[first : first + size]))
             self._num_waiting += len(images)
-            # Who gathers waits too, and would take the word that an idle thread needs.
+            # A gathering thread waits too, and could consume the notification meant for an idle one.
             self._changed.notify(self._num_threads if self._gathers else len(firsts))
         return request.future
 
     def seconds_to_wait(self) -> int:
-        """After which half of what waits now should be done."""
+        """Estimated seconds until half of the queue is done."""
         return max(1, round(0.5 * self._num_waiting * self._seconds_per_image / self._num_threads))
 
     def close(self) -> None:
-        """Accept nothing more, finish what was accepted, and return when that is done."""
+        """Refuse new requests, finish the accepted ones, and return."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -188,7 +189,7 @@ class MicroBatcher:
                 for piece in pieces:
                     piece.request.fail(error)
                 continue
-            # Those with more work last: the others need not wait for it.
+            # Requests with extra work last, so that the others need not wait for it.
             for request in sorted(complete, key=lambda request: request.explain is not None):
                 try:
                     request.finish()
@@ -196,7 +197,7 @@ class MicroBatcher:
                     request.fail(error)
 
     def _take(self) -> list[_Piece]:
-        """This thread's share of what waits, up to a batch; waits for something; nothing at the end."""
+        """Wait for images and take this thread's share of them, up to a batch; empty when closed."""
         with self._changed:
             self._num_free += 1
             taken: list[_Piece] = []
@@ -204,9 +205,9 @@ class MicroBatcher:
                 while not self._pieces and not self._closing:
                     self._changed.wait()
                 if not self._pieces:
-                    break  # closing, and all is done
+                    break  # closed, and the queue is empty
                 if self._gathers:
-                    self._gather()  # meanwhile another thread may have taken everything
+                    self._gather()  # another thread may take everything meanwhile
                 taken = self._take_share()
             self._num_free -= 1
             return taken
@@ -224,17 +225,17 @@ class MicroBatcher:
         return taken
 
     def _gather(self) -> None:
-        """Wait a little for what is on its way, while the batch is not full."""
+        """Wait a moment for incoming requests, while the batch is not full."""
         longest = GATHERING_SHARE * self._batch_size * self._seconds_per_image
         end = time.monotonic() + longest
-        while self._num_waiting < self._batch_size and self._num_coming and not self._closing:
-            before = self._num_waiting, self._num_coming
+        while self._num_waiting < self._batch_size and self._num_incoming and not self._closing:
+            before = self._num_waiting, self._num_incoming
             self._changed.wait(QUIET_SECONDS)
-            if before == (self._num_waiting, self._num_coming) or time.monotonic() > end:
+            if before == (self._num_waiting, self._num_incoming) or time.monotonic() > end:
                 return
 
     def _score_pieces(self, pieces: Sequence[_Piece]) -> list[_Request]:
-        """Score them together; returns the requests that are complete now."""
+        """Score pieces as one batch; returns the requests that are complete now."""
         images = np.concatenate([piece.images for piece in pieces])
         start = time.perf_counter()
         scores = self._score(images)

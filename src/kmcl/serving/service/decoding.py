@@ -1,4 +1,4 @@
-"""From the bytes of an upload to the model's pixels, whoever sent them."""
+"""From the bytes of an untrusted upload to pixels at the model's size."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from io import BytesIO
 from PIL import Image, UnidentifiedImageError
 
 from kmcl.data.files import load_rgb
-from kmcl.serving.image_predictor import ImagePredictor, Pixels
+from kmcl.serving.image_predictor import ImagePredictor
+from kmcl.serving.predictions import Pixels
 from kmcl.serving.service.errors import ServiceError
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
-"""Those people have photographs in. Others of Pillow's start programs (EPS) or are hardly tested."""
+"""Common formats of photographs. Other formats of Pillow run programs (EPS) or are little tested."""
 
 
 def decode_upload(content: bytes, name: str, predictor: ImagePredictor, max_pixels: int) -> Pixels:
     """The image at the model's size; a ServiceError says what is wrong with it.
 
-    Its width and height stand in its head and are compared before any pixel is decoded, so a small file that
-    would unfold to gigabytes costs nothing.
+    Width and height are read from the header and checked before any pixel is decoded, so a decompression
+    bomb costs nothing.
     """
     try:
         with warnings.catch_warnings():
@@ -27,10 +28,12 @@ def decode_upload(content: bytes, name: str, predictor: ImagePredictor, max_pixe
             image = Image.open(BytesIO(content), formats=FORMATS)
     except UnidentifiedImageError:
         formats = ", ".join(FORMATS)
-        raise ServiceError(415, "unsupported_image", f"{name} is no image of the formats {formats}") from None
+        raise ServiceError(
+            415, "unsupported_image", f"{name} is not an image of a supported format ({formats})"
+        ) from None
     except Image.DecompressionBombError:
         raise ServiceError(
-            413, "too_many_pixels", f"{name} has more than {max_pixels:,} pixels, the most that are accepted"
+            413, "too_many_pixels", f"{name} has more than the {max_pixels:,} pixels that are accepted"
         ) from None
     except Exception as error:
         raise _broken(name, error) from error

@@ -1,23 +1,23 @@
-"""What computes a served model: torch, or onnxruntime, which is twice as fast on a CPU."""
+"""The engine that computes a served model: torch, or onnxruntime, which is twice as fast on a CPU."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kmcl import __version__
 from kmcl.data.source_cache import cache_folder
 from kmcl.errors import InputError
-from kmcl.serving.image_predictor import ImagePredictor, Pixels
+from kmcl.serving.image_predictor import ImagePredictor
 from kmcl.serving.onnx_predictor import OnnxPredictor
+from kmcl.serving.predictions import Pixels
 from kmcl.serving.service.settings import Engine
+from kmcl.version import __version__
 
 if TYPE_CHECKING:
     from kmcl.serving.predictor import Predictor
@@ -41,10 +41,10 @@ class ConvertedPredictor(OnnxPredictor):
 
 
 def with_engine(predictor: ImagePredictor, engine: Engine, say: Callable[[str], None]) -> ImagePredictor:
-    """The model as the engine computes it; an exported one stays as it is.
+    """The model on the chosen engine; an exported model is returned unchanged.
 
-    A conversion takes some seconds and is kept in the cache folder. With `auto` a model that cannot be
-    converted stays in torch, and `say` is told why.
+    A conversion takes some seconds and is cached in the cache folder. With `auto` a model that cannot be
+    converted stays in torch, and `say` is called with the reason.
     """
     if isinstance(predictor, OnnxPredictor):
         if engine == Engine.torch:
@@ -76,20 +76,20 @@ def _converted(predictor: Predictor, say: Callable[[str], None]) -> ConvertedPre
 
     path = cache_folder() / "served" / f"{_digest(predictor)}.onnx"
     images = _check_images(predictor.image_size)
-    if (kept := _kept(path, predictor, images)) is not None:
-        return kept
-    say(f"converting the model for onnxruntime, once; kept as {path}")
+    if (cached := _cached(path, predictor, images)) is not None:
+        return cached
+    say(f"converting the model for onnxruntime, once; cached as {path}")
     export_model(predictor, path, images)
     return ConvertedPredictor(path, predictor)
 
 
-def _kept(path: Path, predictor: Predictor, images: Pixels) -> ConvertedPredictor | None:
-    """The conversion of an earlier start, where it still gives the model's scores."""
+def _cached(path: Path, predictor: Predictor, images: Pixels) -> ConvertedPredictor | None:
+    """The conversion of an earlier start, if its scores still agree with the model's."""
     from kmcl.serving.export import TOLERANCE
 
     try:
-        kept = ConvertedPredictor(path, predictor)
-        pairs = zip(kept.score(images), predictor.score(images), strict=True)
+        cached = ConvertedPredictor(path, predictor)
+        pairs = zip(cached.score(images), predictor.score(images), strict=True)
     except InputError:
         return None
     same = all(
@@ -97,18 +97,18 @@ def _kept(path: Path, predictor: Predictor, images: Pixels) -> ConvertedPredicto
         for ours, theirs in pairs
         if ours is not None and theirs is not None  # sigma, which not every model has
     )
-    return kept if same else None
+    return cached if same else None
 
 
 def _digest(predictor: Predictor) -> str:
-    """Changes with anything that a score depends on."""
-    from kmcl.models.frozen_stages import digest_of
+    """A hash of everything that the scores depend on."""
+    from kmcl.encoders.stages import digest_of
 
     encoder = predictor.classifier.encoder
     weights = digest_of(predictor.classifier.state_dict())
     facts = (
         __version__,
-        asdict(predictor.description),
+        predictor.description.to_json(),
         encoder.input_size,
         encoder.mean,
         encoder.std,
@@ -118,7 +118,7 @@ def _digest(predictor: Predictor) -> str:
 
 
 def _check_images(size: int) -> Pixels:
-    """Smooth random colours: like photographs in that neighbouring pixels are alike."""
+    """Smooth random colours: as in photographs, neighbouring pixels are similar."""
     from PIL import Image
 
     rng = np.random.default_rng(0)

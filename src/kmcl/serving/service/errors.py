@@ -1,4 +1,4 @@
-"""How the service says no: a status, and always the same JSON."""
+"""Error responses of the service: a status, and JSON of one shape."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from starlette.responses import Response
 
 
 class ServiceError(Exception):
-    """A request that is not answered as asked.
+    """An error response.
 
-    code:    one word for programs
-    message: one sentence for people
+    code:    an identifier for programs
+    message: a sentence for people
     """
 
     def __init__(
@@ -29,8 +29,8 @@ class ServiceError(Exception):
         return Response(body, self.status, self.headers, media_type="application/json")
 
 
-def come_back(code: str, message: str, seconds: int, status: int = 429) -> ServiceError:
-    """A refusal that another try may not meet."""
+def retry_later(code: str, message: str, seconds: int, status: int = 429) -> ServiceError:
+    """An error response that tells the client when to retry."""
     return ServiceError(status, code, message, {"Retry-After": str(max(1, seconds))})
 
 

@@ -1,4 +1,4 @@
-"""What Prometheus may ask: requests, images, batches, the queue."""
+"""Metrics for Prometheus: requests, images, batches, the queue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class ServiceMetrics:
-    """Counters of one service, in a registry of their own."""
+    """The metrics of one service, in its own registry."""
 
     content_type = CONTENT_TYPE_LATEST
 
@@ -23,7 +23,7 @@ class ServiceMetrics:
         )
         self._seconds = Histogram(
             "kmcl_request_seconds",
-            "From a request's head to the end of its answer",
+            "Seconds from the header of a request to the end of its response",
             ["path"],
             buckets=LATENCIES,
             registry=self._registry,
@@ -32,14 +32,14 @@ class ServiceMetrics:
             "kmcl_batch_images", "Images per batch", buckets=BATCH_SIZES, registry=self._registry
         )
         self._model_seconds = Counter(
-            "kmcl_model_seconds_total", "Seconds the model computed", registry=self._registry
+            "kmcl_model_seconds_total", "Seconds spent computing the model", registry=self._registry
         )
         self._images = Counter("kmcl_images_total", "Images scored", registry=self._registry)
-        waiting = Gauge("kmcl_waiting_images", "Images that wait for the model", registry=self._registry)
+        waiting = Gauge("kmcl_waiting_images", "Images in the queue", registry=self._registry)
         waiting.set_function(num_waiting)
 
     def count_request(self, path: str, status: int, seconds: float) -> None:
-        """path: a route of the service, never what a client wrote, so that there are few of them."""
+        """path: a route of the service, never a client's own text, which bounds the number of series."""
         self._requests.labels(path, str(status)).inc()
         self._seconds.labels(path).observe(seconds)
 

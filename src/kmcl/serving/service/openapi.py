@@ -1,4 +1,4 @@
-"""The parts of the OpenAPI document that the framework cannot read off the code."""
+"""The parts of the OpenAPI document that the framework cannot derive from the code."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ REFUSALS = {
     401: "The token is missing or wrong",
     408: "The images did not arrive in time",
     413: "Too many bytes, pixels, images or maps",
-    415: "The body is no multipart form, or a file is no image of a known format",
-    422: "An image is damaged, a parameter or field is wrong",
-    429: "Too much is waiting; Retry-After says when to come back",
-    500: "The service failed",
+    415: "The body is not a multipart form, or a file is not an image of a supported format",
+    422: "An image is damaged, or a parameter or field is invalid",
+    429: "Too many images or requests; retry later, after the seconds in Retry-After",
+    500: "Internal error",
     503: "The service is shutting down",
     504: "The model did not answer in time",
 }
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Answers of those statuses, all of one shape."""
+    """Error responses of these statuses, all of one shape."""
     found: dict[int | str, dict[str, Any]] = {}
     for status in statuses:
         found[status] = {"model": Error, "description": REFUSALS[status]}

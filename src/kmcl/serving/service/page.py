@@ -1,4 +1,4 @@
-"""The page at `/`: three plain files of this package."""
+"""The page at `/`: static files of this package."""
 
 from __future__ import annotations
 

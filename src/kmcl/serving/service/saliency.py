@@ -1,4 +1,4 @@
-"""Heat maps for the service: which labels of a request are explained, and by what."""
+"""Saliency maps for the service, and which labels of a request get one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kmcl.serving.image_predictor import BatchScores, ImagePredictor, Pixels
+from kmcl.serving.image_predictor import BatchScores, ImagePredictor
+from kmcl.serving.predictions import Pixels
 
 if TYPE_CHECKING:
     from kmcl.evaluation.ranking import Values
@@ -22,10 +23,10 @@ Maps = list[dict[int, "Values"]]
 
 
 class Explainer:
-    """Grad-CAM of a model's labels; only a model in torch has it, and where captum is installed.
+    """Grad-CAM of a model's labels; available for a model in torch where captum is installed.
 
-    Grad-CAM listens to the model's layers, so each thread that explains has a copy of its own: other threads
-    score with the model meanwhile.
+    Grad-CAM registers hooks on the model's layers, so each thread that explains has its own copy, while other
+    threads score with the model.
     """
 
     def __init__(self, predictor: ImagePredictor) -> None:
@@ -39,9 +40,9 @@ class Explainer:
     def explain(
         self, images: Pixels, scores: BatchScores, thresholds: Values, wanted: tuple[int, ...]
     ) -> Maps:
-        """Maps of the wanted labels of every image; if none is named, of those present, the five surest
-        (the nearest one where none is)."""
-        from kmcl.reports.saliency import label_heat
+        """Maps of the wanted labels of every image; by default of up to five present labels, those furthest
+        above their thresholds (of the label nearest to its threshold where none is present)."""
+        from kmcl.explain.saliency import label_heat
 
         chosen = [wanted or choose_labels(row, thresholds) for row in scores.score]
         rows = [row for row, labels in enumerate(chosen) for _ in labels]

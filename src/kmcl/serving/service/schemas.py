@@ -1,4 +1,4 @@
-"""What the service answers, for its OpenAPI document."""
+"""The responses of the service, for its OpenAPI document."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ class _Answer(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Companion(_Answer):
-    """A label that usually comes along with another one."""
+class CooccurringLabel(_Answer):
+    """A label that often occurs together with another one."""
 
     label: str
     share: float = Field(
-        ge=0, le=1, description="of the images with the other label, how many have this one too"
+        ge=0, le=1, description="share of the training images with the other label that have this one too"
     )
 
 
@@ -26,26 +26,28 @@ class SaliencyMap(_Answer):
     rows: int = Field(ge=1)
     columns: int = Field(ge=1)
     values: list[list[float]] = Field(
-        description="heat of each cell, 0 to 1; all 0 where nothing speaks for it"
+        description="heat of each cell, 0 to 1; all 0 where there is no evidence"
     )
 
 
 class Label(_Answer):
-    """What the model says of one label in one image."""
+    """The prediction for one label of one image."""
 
     label: str
-    probability: float = Field(ge=0, le=1, description="calibrated, where the model has been calibrated")
+    probability: float = Field(ge=0, le=1, description="calibrated, if the model was calibrated")
     low: float | None = Field(
-        ge=0, le=1, description="with `high` the 90 % band of the probability; null for an uncalibrated model"
+        ge=0, le=1, description="lower bound of the 90 % probability interval; null for an uncalibrated model"
     )
-    high: float | None = Field(ge=0, le=1)
+    high: float | None = Field(ge=0, le=1, description="upper bound of that interval")
     present: bool = Field(description="the decision: score >= threshold")
-    score: float = Field(ge=0, le=1, description="as the model's head gives it, before calibration")
-    threshold: float = Field(description="of the score, from which the label counts as present")
+    score: float = Field(ge=0, le=1, description="output of the model before calibration")
+    threshold: float = Field(description="the score from which the label counts as present")
     probability_threshold: float = Field(ge=0, le=1, description="the same threshold as a probability")
     sigma: float | None = Field(description="standard deviation of the label's kernel; null without kernels")
-    companions: list[Companion] = Field(description="of a present label: what usually comes along with it")
-    saliency: SaliencyMap | None = Field(description="null where it was not asked for")
+    cooccurring_labels: list[CooccurringLabel] = Field(
+        description="for a present label: labels that often occur together with it"
+    )
+    saliency: SaliencyMap | None = Field(description="null where it was not requested")
 
 
 class Image(_Answer):
@@ -61,16 +63,16 @@ class LabelDescription(_Answer):
     label: str
     threshold: float
     probability_threshold: float = Field(ge=0, le=1)
-    companions: list[Companion]
+    cooccurring_labels: list[CooccurringLabel]
 
 
 class Labels(_Answer):
-    """The model, as far as a client needs to know it."""
+    """The model and the limits, as far as a client needs to know them."""
 
     name: str
     labels: list[LabelDescription]
-    image_size: int = Field(ge=1, description="side of the squares the model sees")
-    has_bands: bool
+    image_size: int = Field(ge=1, description="side in pixels of the square images that the model takes")
+    has_probability_intervals: bool
     has_sigma: bool
     has_saliency: bool
     max_images: int = Field(ge=1)
@@ -82,8 +84,8 @@ class Health(_Answer):
 
 
 class ErrorDetail(_Answer):
-    code: str = Field(description="one word for programs")
-    message: str = Field(description="one sentence for people")
+    code: str = Field(description="an identifier for programs")
+    message: str = Field(description="a sentence for people")
 
 
 class Error(_Answer):

@@ -1,4 +1,4 @@
-"""The service on a socket, until a signal ends it."""
+"""Running the service on a socket until a signal stops it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GRACE_SECONDS = 5
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """A socket at an address of this machine; connections to it wait until the service listens."""
+    """A socket bound to an address of this machine; it does not listen yet."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -25,7 +25,7 @@ def open_socket(host: str, port: int) -> socket.socket:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         opened.bind(address)
     except OSError as error:
-        raise InputError(f"{host}:{port} cannot be listened on: {error.strerror or error}") from None
+        raise InputError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
     return opened
 
 
@@ -37,7 +37,7 @@ def serve(
     name: str,
     access_log: bool = False,
 ) -> None:
-    """Answer until SIGINT or SIGTERM; then accept nothing more, finish what was accepted, and return."""
+    """Serve until SIGINT or SIGTERM; then refuse new requests, finish the accepted ones, and return."""
     import uvicorn
 
     from kmcl.serving.service.application import create_application
@@ -50,8 +50,8 @@ def serve(
         timeout_graceful_shutdown=round(settings.timeout_seconds) + GRACE_SECONDS,
         timeout_keep_alive=30,
     )
-    # uvicorn repeats the signal once it is done, for whoever handled it before; by default that would end
-    # the process as if killed, after a shutdown in good order.
+    # uvicorn raises the signal again after its shutdown, for the previous handler; the default handler would
+    # end the process as if killed, after a clean shutdown.
     before = {sign: signal.signal(sign, _ignore) for sign in (signal.SIGINT, signal.SIGTERM)}
     try:
         uvicorn.Server(config).run(sockets=[opened])

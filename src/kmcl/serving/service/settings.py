@@ -1,4 +1,4 @@
-"""What the service allows, and when it says no."""
+"""The limits of the service."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MEGAPIXEL = 1_000_000
 class Engine(StrEnum):
     """What computes the model.
 
-    auto: onnxruntime for a model on a CPU where what the conversion takes is installed, else torch
+    auto: onnxruntime for a model on a CPU if the packages for the conversion are installed, else torch
     """
 
     auto = "auto"
@@ -26,16 +26,16 @@ class Engine(StrEnum):
 class ServiceSettings:
     """The limits of one service.
 
-    max_body_bytes:   of one request; more is refused as soon as it is announced or has come in
-    max_held_bytes:   of all requests together that are being received or answered
-    max_image_pixels: width x height of one image, read from its head before anything is decoded
+    max_body_bytes:   of one request; more is refused as soon as it is declared or received
+    max_held_bytes:   of all requests together that are being received or processed
+    max_image_pixels: width x height of one image, read from its header before anything is decoded
     max_images:       in one request
     max_maps:         saliency maps in one request; each costs about three times an image
-    max_requests:     being received or answered at a time; the next is told to come back
-    max_waiting:      images that wait for the model; a request that would exceed it is told to come back
-    batch_size:       most images the model scores at once; None for what suits its image size
-    timeout_seconds:  for a request from its first byte to its answer
-    token:            what `Authorization: Bearer` must carry for /v1 and /metrics; None for no such check
+    max_requests:     being received or processed at a time; a further client is told to retry later
+    max_waiting:      images in the queue; the client of a request that would exceed it is told to retry later
+    batch_size:       maximum number of images per batch; None to choose it by the image size
+    timeout_seconds:  for a request, from its first byte to its response
+    token:            required as `Authorization: Bearer TOKEN` for /v1 and /metrics; None for no check
     """
 
     max_body_bytes: int = 32 * MEGABYTE

@@ -1,4 +1,4 @@
-"""The images of a multipart request, as bytes with their names."""
+"""Reading the images of a multipart request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def read_uploads(request: Request, max_images: int) -> list[Upload]:
             f"got {kind.decode(errors='replace')[:LONGEST_NAME] or 'no Content-Type'}",
         )
     if not options.get(b"boundary"):
-        raise _broken("its Content-Type names no boundary")
+        raise _broken("its Content-Type has no boundary")
     parts = _Parts(max_images)
     try:
         parser = MultipartParser(options[b"boundary"], parts.callbacks())  # type: ignore[arg-type]
@@ -45,7 +45,7 @@ async def read_uploads(request: Request, max_images: int) -> list[Upload]:
 
 
 class _Parts:
-    """Takes parts as the parser finds them."""
+    """Receives the parts from the parser."""
 
     def __init__(self, max_images: int) -> None:
         self.uploads: list[Upload] = []
@@ -75,12 +75,12 @@ class _Parts:
         self._header = (bytearray(), bytearray())
 
     def headers_finished(self) -> None:
-        """Refuse a part as soon as its head tells that it is not wanted."""
+        """Refuse an unexpected part as soon as its headers are known."""
         _, options = parse_options_header(self._disposition)
         field = options.get(b"name", b"").decode(errors="replace")
         if field != FIELD:
             raise ServiceError(
-                422, "unknown_field", f"the body may have the field {FIELD!r} alone; got {field[:50]!r}"
+                422, "unknown_field", f"the body may have no field but {FIELD!r}; got {field[:50]!r}"
             )
         if len(self.uploads) == self._max_images:
             raise ServiceError(
@@ -97,4 +97,4 @@ class _Parts:
 
 
 def _broken(reason: str) -> ServiceError:
-    return ServiceError(400, "broken_body", f"the body is no multipart form: {reason}")
+    return ServiceError(400, "broken_body", f"the body is not a valid multipart form: {reason}")

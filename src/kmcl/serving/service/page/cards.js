@@ -1,4 +1,4 @@
-// One card for one image: the picture, its labels as bars, and which labels usually come along.
+// One card for one image: the picture, its labels as bars, and the labels that often occur with them.
 import { drawHeat } from "./saliency.js";
 
 const SHOWN_LABELS = 8;
@@ -64,12 +64,12 @@ export class Card {
     this.root.removeAttribute("aria-busy");
     this.verdict = element("p", { className: "verdict" });
     this.list = element("ul", { className: "labels" });
-    this.company = element("section", { className: "company" });
+    this.cooccurring = element("section", { className: "cooccurring" });
     this.more = element("button", { type: "button", className: "more" });
     this.more.onclick = () => { this.showsAll = !this.showsAll; this.update(); };
     this.order = [...answer.labels].sort((a, b) => b.probability - a.probability);
     for (const label of this.order) this.list.append(this.makeRow(label));
-    this.body.replaceChildren(this.verdict, this.list, this.more, this.company);
+    this.body.replaceChildren(this.verdict, this.list, this.more, this.cooccurring);
     this.update();
   }
 
@@ -84,10 +84,10 @@ export class Card {
     const range = element("span", { className: "range" });
     parts.fill.style.width = `${100 * label.probability}%`;
     if (label.low !== null) {
-      const band = element("i", { className: "band" });
-      band.style.left = `${100 * label.low}%`;
-      band.style.width = `${100 * (label.high - label.low)}%`;
-      bar.append(band);
+      const interval = element("i", { className: "interval" });
+      interval.style.left = `${100 * label.low}%`;
+      interval.style.width = `${100 * (label.high - label.low)}%`;
+      bar.append(interval);
       range.textContent = `${percent(label.low).replace(" %", "")} to ${percent(label.high).replace(" %", "")}`;
     }
     bar.append(parts.tick);
@@ -136,7 +136,7 @@ export class Card {
     const name = label.label;
     this.wanted = name;
     if (!this.maps.has(name)) {
-      this.caption.textContent = `Looking for “${name}” …`;
+      this.caption.textContent = `Computing the heat map of “${name}” …`;
       this.maps.set(name, this.options.fetchMap(this.file, name));
     }
     try {
@@ -144,7 +144,7 @@ export class Card {
       if (this.wanted !== name) return;
       const isEmpty = !map.values.flat().some((value) => value > 0);
       this.caption.textContent = isEmpty
-        ? `Nothing here speaks for “${name}”` : `Bright: what speaks for “${name}”`;
+        ? `No evidence for “${name}” here` : `Bright: evidence for “${name}”`;
       drawHeat(this.canvas, map);
       this.canvas.classList.toggle("shown", !isEmpty);
       this.options.announce(isEmpty ? this.caption.textContent : `Heat map of ${name} shown`);
@@ -169,25 +169,25 @@ export class Card {
       check.textContent = is ? "✓" : "";
       tick.style.left = `${100 * thresholdOf(label)}%`;
       item.hidden = !this.showsAll && place >= shown && !is;
-      const band = label.low === null ? "" : `, between ${percent(label.low)} and ${percent(label.high)}`;
+      const interval = label.low === null ? "" : `, between ${percent(label.low)} and ${percent(label.high)}`;
       const does = this.options.hasSaliency ? ". Shows its heat map" : "";
       row.setAttribute("aria-label",
-        `${label.label}: ${percent(label.probability)}${band}, ${is ? "present" : "absent"}${does}`);
+        `${label.label}: ${percent(label.probability)}${interval}, ${is ? "present" : "absent"}${does}`);
     });
     this.more.hidden = this.order.length <= shown;
     this.more.textContent = this.showsAll ? "Show fewer" : `Show all ${this.order.length} labels`;
     this.more.setAttribute("aria-expanded", String(this.showsAll));
-    this.showCompany(present);
+    this.showCooccurring(present);
   }
 
-  showCompany(present) {
-    const lines = present.map((label) => [label, this.options.companionsOf(label.label)])
-      .filter(([, companions]) => companions.length);
-    this.company.hidden = !lines.length;
+  showCooccurring(present) {
+    const lines = present.map((label) => [label, this.options.cooccurringOf(label.label)])
+      .filter(([, others]) => others.length);
+    this.cooccurring.hidden = !lines.length;
     const names = new Set(present.map((label) => label.label));
-    const items = lines.map(([label, companions]) => {
+    const items = lines.map(([label, others]) => {
       const item = element("li", {}, element("strong", { textContent: label.label }), " often with ");
-      companions.slice(0, 3).forEach((one, place) => {
+      others.slice(0, 3).forEach((one, place) => {
         if (place) item.append(", ");
         const isHere = names.has(one.label);
         item.append(element("span", {
@@ -197,7 +197,7 @@ export class Card {
       });
       return item;
     });
-    this.company.replaceChildren(element("h3", { textContent: "Usually come along" }),
+    this.cooccurring.replaceChildren(element("h3", { textContent: "Often occur together" }),
       element("ul", {}, ...items));
   }
 

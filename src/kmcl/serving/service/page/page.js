@@ -1,8 +1,8 @@
-// The page: takes images, sends each to the service, and keeps cards, threshold and download in step.
+// The page: takes images, sends each to the service, and updates cards, threshold and download.
 import { Card, percent } from "./cards.js";
 
-const AT_ONCE = 4;
-const MOST_TRIES = 8;
+const MAX_CONCURRENT = 4;
+const MAX_ATTEMPTS = 8;
 
 const find = (id) => document.getElementById(id);
 const cards = [];
@@ -25,7 +25,7 @@ async function call(path, options = {}) {
     } catch {
       throw new Refusal(0, "The service cannot be reached.");
     }
-    if ((response.status === 429 || response.status === 503) && attempt < MOST_TRIES) {
+    if ((response.status === 429 || response.status === 503) && attempt < MAX_ATTEMPTS) {
       const seconds = Number(response.headers.get("Retry-After")) || 1;
       await new Promise((resolve) => { setTimeout(resolve, 1000 * seconds * (0.75 + Math.random() / 2)); });
       continue;
@@ -63,9 +63,9 @@ async function start() {
   find("token-form").hidden = true;
   const megabytes = Math.floor(model.max_body_bytes / 2 ** 20);
   find("model").textContent =
-    `Model “${model.name}”: ${model.labels.length} labels, images seen at ${model.image_size} pixels`;
-  find("limits").textContent = `Up to ${megabytes} MiB each. Sent to this service and kept nowhere.`;
-  find("band-key").hidden = !model.has_bands;
+    `Model “${model.name}”: ${model.labels.length} labels, images resized to ${model.image_size} pixels`;
+  find("limits").textContent = `Up to ${megabytes} MiB each. Sent to this service and not stored.`;
+  find("interval-key").hidden = !model.has_probability_intervals;
   find("saliency-key").hidden = !model.has_saliency;
   for (const card of cards) if (!card.answer) queue(card);
 }
@@ -79,14 +79,14 @@ function askForToken(wasWrong) {
 
 function addFiles(files) {
   if (!model) return;
-  const companions = new Map(model.labels.map((label) => [label.label, label.companions]));
+  const cooccurring = new Map(model.labels.map((label) => [label.label, label.cooccurring_labels]));
   const images = [...files].filter((file) => !file.type || file.type.startsWith("image/"));
   if (!images.length) announce("No image among these files");
   for (const file of images) {
     const card = new Card(file, {
       fetchMap, announce, isPresent, thresholdOf,
       hasSaliency: model.has_saliency,
-      companionsOf: (label) => companions.get(label) ?? [],
+      cooccurringOf: (label) => cooccurring.get(label) ?? [],
       onRemove: remove,
     });
     cards.push(card);
@@ -102,7 +102,7 @@ function addFiles(files) {
 
 function queue(card) {
   if (!waiting.includes(card)) waiting.push(card);
-  while (numSending < AT_ONCE && waiting.length) send(waiting.shift());
+  while (numSending < MAX_CONCURRENT && waiting.length) send(waiting.shift());
 }
 
 async function send(card) {
@@ -118,7 +118,7 @@ async function send(card) {
   }
   numSending -= 1;
   arrange();
-  if (waiting.length && numSending < AT_ONCE) send(waiting.shift());
+  if (waiting.length && numSending < MAX_CONCURRENT) send(waiting.shift());
 }
 
 function remove(card) {

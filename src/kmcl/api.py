@@ -1,0 +1,263 @@
+"""`kmcl.train`, `kmcl.evaluate`, `kmcl.compare`: what the commands of these names do, from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kmcl.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import nn
+
+    from kmcl.data import Dataset
+    from kmcl.evaluation import Evaluation, Predictions
+    from kmcl.serving import Predictor
+    from kmcl.studies.results import StudyResult
+    from kmcl.training.run_folder import RunFolder
+    from kmcl.training.settings import TrainingSettings
+
+__all__ = ["Run", "compare", "evaluate", "resume", "train"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run and its folder.
+
+    >>> import kmcl
+    >>> run = kmcl.train("digits", encoder="small_convnet", epochs=1, options={"size": 200}, progress=False)
+    >>> 0 < run.metrics["test"]["evaluation"]["mean_average_precision"] < 1
+    True
+    >>> page = run.report()
+    >>> run.load().predict("photo.jpg").to_frame()  # doctest: +SKIP
+    """
+
+    path: Path
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """What `metrics.json` holds: `metrics["test"]["evaluation"]["mean_average_precision"]` and more."""
+        return self._folder.read_metrics()
+
+    @property
+    def settings(self) -> TrainingSettings:
+        """The complete settings of the run."""
+        return self._folder.read_settings()
+
+    def predictions(self, split: str = "test") -> Predictions:
+        """Scores and targets of a split, `val` or `test`."""
+        from kmcl.evaluation import Predictions
+
+        self._folder.read_settings()  # refuses what is no run folder
+        file = self._folder.predictions_file(split)
+        if not file.is_file():
+            raise InputError(f"{self.path}: has no predictions of {split} ({file}); is the run finished?")
+        return Predictions.load(file)
+
+    def load(self, encoder: nn.Module | None = None) -> Predictor:
+        """The trained model; `encoder` for a run whose encoder was a module of your own."""
+        from kmcl.serving.loading import load_in_torch
+
+        return load_in_torch(self.path, encoder)
+
+    def report(self, *others: Run | str | Path, output: str | Path | None = None) -> Path:
+        """Write the report of this run, and of others beside it; returns the path of its page."""
+        from kmcl.reports import write_report
+
+        paths = [self.path, *(other.path if isinstance(other, Run) else Path(other) for other in others)]
+        return write_report(paths, self.path / "report" if output is None else Path(output))
+
+    @property
+    def _folder(self) -> RunFolder:
+        from kmcl.training.run_folder import RunFolder
+
+        return RunFolder(self.path)
+
+
+def train(
+    data: str | Path | Dataset | pd.DataFrame,
+    *,
+    method: str | None = None,
+    encoder: str | nn.Module | None = None,
+    output: str | Path | None = None,
+    preset: str = "default",
+    config: str | Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    progress: bool = True,
+    **settings: Any,
+) -> Run:
+    """Train a model, as `kmcl train` does.
+
+    data:     a dataset spec such as "table:labels.csv", a `Dataset`, or a DataFrame with an image column
+    method:   one of `kmcl.methods.METHODS`; kmcl if not given
+    encoder:  a name of timm or of a plug-in, or a module of your own that maps images to a feature map
+    output:   folder of the run; a new one below `runs` if not given
+    preset:   default, paper or released
+    config:   a YAML file of settings, over the preset
+    options:  of the dataset's reader, as in {"val_fraction": 0.2}
+    progress: print what is done and the time left
+    settings: any other setting by the name of its flag, as in learning_rate=1e-3, kernel="gaussian"
+
+    Returns the run when it is finished. An interrupted one is continued by `resume`.
+    """
+    from kmcl.encoders.module_encoder import module_name
+    from kmcl.training.resolution import resolve_settings
+    from kmcl.training.run_folder import RunFolder
+    from kmcl.training.train import train as run_training
+
+    module = None if encoder is None or isinstance(encoder, str) else encoder
+    folder = _new_folder(data, method) if output is None else Path(output)
+    RunFolder(folder).refuse_existing()
+    spec, reader_options, dataset = _data_settings(data, options, folder)
+    flags = {
+        **settings,
+        "method": method,
+        "encoder": encoder if module is None else module_name(module),
+        "data_options": reader_options or None,
+    }
+    resolved = resolve_settings(spec, preset, None if config is None else Path(config), flags)
+    run_training(resolved, folder, _console(progress), dataset=dataset, encoder=module)
+    return Run(folder)
+
+
+def resume(
+    run: str | Path | Run,
+    *,
+    data: Dataset | None = None,
+    encoder: nn.Module | None = None,
+    progress: bool = True,
+) -> Run:
+    """Continue an interrupted run, to the same numbers; a finished one is returned as it is.
+
+    data, encoder: the `Dataset` and the module it was started with, where it was started with such
+    """
+    from kmcl.training.train import resume as resume_training
+
+    folder = run.path if isinstance(run, Run) else Path(run)
+    resume_training(folder, _console(progress), dataset=data, encoder=encoder)
+    return Run(folder)
+
+
+def evaluate(
+    run: str | Path | Run | Predictions,
+    *,
+    split: str = "test",
+    threshold: float | None = None,
+    top_k: int = 3,
+) -> Evaluation:
+    """The metrics of a run's predictions, or of any predictions.
+
+    split:     val or test, of a run
+    threshold: for all labels; if not given each label's own, chosen on val, or 0.5 for bare predictions
+    top_k:     labels per image of the top-k metrics
+    """
+    import numpy as np
+
+    from kmcl.evaluation import Predictions
+    from kmcl.evaluation import evaluate as evaluate_predictions
+
+    if isinstance(run, Predictions):
+        return evaluate_predictions(run, 0.5 if threshold is None else threshold, top_k)
+    from kmcl.models.folder import read_description
+
+    found = run if isinstance(run, Run) else Run(Path(run))
+    predictions = found.predictions(split)
+    own = read_description(found.path / "model").rules.thresholds
+    chosen = threshold if threshold is not None else (0.5 if own is None else np.array(own))
+    return evaluate_predictions(predictions, chosen, top_k)
+
+
+def compare(
+    data: str | Path | pd.DataFrame,
+    methods: Sequence[str] = ("asl", "kmcl"),
+    *,
+    seeds: Sequence[int] = (0, 1, 2),
+    reference: str | None = None,
+    search: str | None = None,
+    output: str | Path | None = None,
+    preset: str = "default",
+    config: str | Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    jobs: int = 1,
+    progress: bool = True,
+    **settings: Any,
+) -> StudyResult:
+    """Train methods with the same budget and every seed, and compare them, as `kmcl compare` does.
+
+    methods:   as of `kmcl compare`: "asl", "kmcl:kernel=gaussian", "wide=kmcl:kernel=anisotropic"
+    reference: the others' differences are to this one; the first if not given
+    search:    a setting chosen for each method on val first, as in "learning_rate=3e-4,1e-3"
+    jobs:      trainings at a time
+    The other arguments are those of `train`; an option of a method is for the methods that have it.
+
+    Each training has a process of its own, so call this under `if __name__ == "__main__":` in a script. The
+    folder gets table.md, table.csv and results.json; the same call again continues an interrupted study.
+    """
+    from kmcl.studies.equal_search import parse_search
+    from kmcl.studies.plan import check_options_are_used, default_folder, make_plan
+    from kmcl.studies.study import run_study
+    from kmcl.studies.variants import parse_variants
+    from kmcl.training.presets import preset_options
+    from kmcl.training.resolution import merge_values
+
+    if _is_frame(data) and output is None:
+        raise InputError("output must be given where the data are a DataFrame")
+    folder = None if output is None else Path(output)
+    spec, reader_options, dataset = _data_settings(data, options, folder or Path())
+    if dataset is not None:
+        raise InputError(
+            "compare trains in processes of their own, which cannot share a Dataset in memory; give a "
+            "dataset spec or a DataFrame"
+        )
+    variants = parse_variants(methods)
+    check_options_are_used(settings, variants)
+    flags = {**settings, "data_options": reader_options or None}
+    values = merge_values(spec, preset, None if config is None else Path(config), flags)
+    searched = None if search is None else parse_search(search)
+    plan = make_plan("compare", preset_options(preset) | values, variants, seeds, reference, searched)
+    return run_study(plan, folder or default_folder(plan), jobs=jobs, console=_console(progress))
+
+
+def _data_settings(
+    data: Any, options: Mapping[str, Any] | None, folder: Path
+) -> tuple[str, dict[str, Any], Dataset | None]:
+    """Spec and options that the settings record, and the dataset where it cannot be opened by these.
+
+    A DataFrame becomes a table in the folder, so that reports and a resumed run find the data.
+    """
+    from kmcl.data import Dataset, open_dataset
+    from kmcl.training.run_data import IN_MEMORY
+
+    given = dict(options or {})
+    if isinstance(data, Dataset):
+        if given:
+            raise InputError(f"a Dataset takes no options; got {', '.join(given)}")
+        return f"{IN_MEMORY}{data.name}", {}, data
+    if not _is_frame(data):
+        return str(data), given, None
+    from kmcl.data.table_writing import READER_OPTIONS, write_table
+    from kmcl.training.run_folder import TABLE_FILE
+
+    table = folder.absolute() / TABLE_FILE
+    write_table(open_dataset(data, **given), table)
+    return f"table:{table}", dict(READER_OPTIONS), None
+
+
+def _is_frame(data: object) -> bool:
+    return type(data).__name__ == "DataFrame"
+
+
+def _new_folder(data: object, method: str | None) -> Path:
+    name = str(data) if isinstance(data, str | Path) else getattr(data, "name", "dataframe")
+    stem = Path(str(name).split(":", 1)[-1]).stem or "data"
+    return Path("runs") / f"{stem}-{method or 'kmcl'}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def _console(progress: bool) -> Any:
+    from rich.console import Console
+
+    return Console() if progress else Console(quiet=True)

@@ -1,0 +1,176 @@
+"""A dataset from rows of text: which column is what, the targets, the splits. For files and DataFrames.
+
+Columns `image` (also `path`, `file`, `filename`), optional `split` and `group` (also `patient`, `patient_id`:
+images of one group are never in two splits); every other column is a label, unless a column `labels` has
+their names. Without a split column the rows are split by iterative stratification; with one that has no
+validation rows, these are taken from the training rows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from kmcl.data.dataset import SPLIT_NAMES, Dataset, Split
+from kmcl.data.files import ImageFiles, require_folder, require_some_images
+from kmcl.data.readers.options import CutOptions, Names
+from kmcl.data.readers.table_rows import RowProblem, TableRows
+from kmcl.data.readers.table_targets import LabelTargets, targets_from_columns, targets_from_names
+from kmcl.data.selection import select
+from kmcl.data.splitting import cut_split, finish_splits
+from kmcl.errors import InputError, suggest
+
+IMAGE_COLUMNS = ("image", "path", "file", "filename", "file_name", "image_path", "filepath")
+SPLIT_COLUMNS = ("split",)
+GROUP_COLUMNS = ("group", "patient", "patient_id")
+NAME_COLUMNS = ("labels",)
+
+SPLIT_SPELLINGS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+
+
+class ColumnOptions(CutOptions):
+    """Options of anything with columns.
+
+    image_column, split_column, group_column: names of those columns if they differ from the usual ones.
+    label_columns:  the 0/1 columns to use, in order; default all remaining columns.
+    ignore_columns: columns that are not labels.
+    labels_column:  the column of label names; default `labels` if there is one.
+    label_names:    with such a column: the labels in order; default all that occur, alphabetically.
+    separator:      the separator of label names; guessed ("|", ";" or ",") if not given.
+    test_fraction:  the share of the rows for `test` if there is no split column.
+    """
+
+    image_column: str | None = None
+    split_column: str | None = None
+    group_column: str | None = None
+    label_columns: Names | None = None
+    ignore_columns: Names = ()
+    labels_column: str | None = None
+    label_names: Names | None = None
+    separator: str | None = Field(default=None, min_length=1)
+    test_fraction: float = Field(default=0.2, ge=0.0, lt=1.0)
+
+
+def dataset_from_rows(
+    table: TableRows, options: ColumnOptions, *, name: str, root: Path, allow_outside: bool
+) -> Dataset:
+    """The dataset called `name`; image paths start from `root`, and leave it only with `allow_outside`."""
+    image_column = _find_column(table, options.image_column, IMAGE_COLUMNS, "image_column")
+    if image_column is None:
+        raise InputError(
+            f"{table.header_title}: no column 'image' among {', '.join(table.header)}; "
+            "name the column of image paths with image_column=..."
+        )
+    split_column = _find_column(table, options.split_column, SPLIT_COLUMNS, "split_column")
+    group_column = _find_column(table, options.group_column, GROUP_COLUMNS, "group_column")
+    others = {image_column, split_column, group_column, *options.ignore_columns}
+    labelled = _read_targets(table, options, others)
+
+    require_folder(root, "folder of images")
+    images = ImageFiles(root, _image_paths(table, image_column, allow_outside))
+    require_some_images(images, table.path or "the DataFrame")
+    groups = np.array(table.column(group_column)) if group_column else None
+    lines = None if table.path is None else np.array(table.lines, dtype=np.int64)
+    everything = Split(images, labelled.targets, groups=groups, lines=lines)
+    if split_column is not None:
+        splits = _given_splits(table, everything, split_column)
+    else:
+        splits = _drawn_splits(everything, options)
+    return Dataset(name, labelled.labels, finish_splits(splits, options))
+
+
+def _find_column(table: TableRows, chosen: str | None, usual: Sequence[str], option: str) -> str | None:
+    if chosen is not None:
+        _require_columns(table, [chosen], option)
+        return chosen
+    by_lower_case = {name.lower(): name for name in reversed(table.header)}
+    return next((by_lower_case[name] for name in usual if name in by_lower_case), None)
+
+
+def _require_columns(table: TableRows, names: Iterable[str], option: str) -> None:
+    for name in names:
+        if name not in table.header:
+            raise InputError(
+                f"{table.header_title}: no column {name!r} (asked for by {option})"
+                f"{suggest(name, table.header)}; there are {', '.join(table.header)}"
+            )
+
+
+def _read_targets(table: TableRows, options: ColumnOptions, others: set[str | None]) -> LabelTargets:
+    _require_columns(table, options.ignore_columns, "ignore_columns")
+    if options.label_columns:
+        _require_columns(table, options.label_columns, "label_columns")
+        labelled = targets_from_columns(table, options.label_columns)
+    elif column := _find_column(table, options.labels_column, NAME_COLUMNS, "labels_column"):
+        labelled = targets_from_names(table, column, options.separator, options.label_names)
+    else:
+        columns = [name for name in table.header if name not in others]
+        if not columns:
+            raise InputError(f"{table.header_title}: no label column among {', '.join(table.header)}")
+        labelled = targets_from_columns(table, columns)
+    if not (labelled.targets == 1).any():
+        raise InputError(f"{table.title}: no image carries any label, every target is 0 or unknown")
+    return labelled
+
+
+def _image_paths(table: TableRows, column: str, allow_outside: bool) -> npt.NDArray[np.str_]:
+    # Tables written on Windows have backslashes.
+    paths = [cell.replace("\\", "/") for cell in table.column(column)]
+    problems = []
+    for path, line in zip(paths, table.lines, strict=True):
+        if not path:
+            problems.append(RowProblem(line, f"column {column!r} names no image"))
+        elif "\0" in path:
+            problems.append(RowProblem(line, f"column {column!r} holds a path with a null character"))
+        elif not allow_outside and (os.path.isabs(path) or os.path.normpath(path).startswith("..")):
+            message = f"image path {path!r} leads outside the folder; allow_outside=true accepts that"
+            problems.append(RowProblem(line, message))
+    if problems:
+        raise table.row_error(problems)
+    return np.array(paths)
+
+
+def _given_splits(table: TableRows, everything: Split, column: str) -> dict[str, Split]:
+    names = []
+    problems = []
+    for cell, line in zip(table.column(column), table.lines, strict=True):
+        name = SPLIT_SPELLINGS.get(cell.lower())
+        if name is None:
+            near = suggest(cell, SPLIT_SPELLINGS)
+            message = f"column {column!r} holds {cell!r}{near}, expected train, val or test"
+            problems.append(RowProblem(line, message))
+        else:
+            names.append(name)
+    if problems:
+        raise table.row_error(problems)
+    assigned = np.array(names)
+    rows = {name: np.flatnonzero(assigned == name) for name in SPLIT_NAMES}
+    return {name: select(everything, indices) for name, indices in rows.items() if len(indices)}
+
+
+def _drawn_splits(everything: Split, options: ColumnOptions) -> dict[str, Split]:
+    train_fraction = 1 - options.val_fraction - options.test_fraction
+    if train_fraction <= 0:
+        raise InputError(
+            f"val_fraction={options.val_fraction} and test_fraction={options.test_fraction} leave no "
+            "training images"
+        )
+    fractions = {"train": train_fraction, "val": options.val_fraction, "test": options.test_fraction}
+    wanted = {name: fraction for name, fraction in fractions.items() if fraction > 0}
+    parts = dict(zip(wanted, cut_split(everything, list(wanted.values()), options.seed), strict=True))
+    empty = [name for name, part in parts.items() if not len(part)]
+    if empty:
+        raise InputError(
+            f"{len(everything)} rows are too few for a split {empty[0]!r} of {wanted[empty[0]]:.0%}; "
+            f"give {empty[0]}_fraction=0 or a split column"
+        )
+    return parts

@@ -1,0 +1,38 @@
+"""A pandas DataFrame of image paths and labels, with the columns of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from kmcl.data.dataset import Dataset
+from kmcl.data.readers.columns import ColumnOptions, dataset_from_rows
+from kmcl.data.readers.options import parse_options
+from kmcl.data.readers.table_rows import rows_of_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class FrameOptions(ColumnOptions):
+    """Options of a DataFrame, besides those of its columns.
+
+    root: the folder that relative image paths start from.
+    name: of the dataset.
+    """
+
+    root: Path = Path()
+    name: str = Field(default="dataframe", min_length=1)
+
+
+def read_frame(frame: pd.DataFrame, options: Mapping[str, object]) -> Dataset:
+    """The dataset of a DataFrame; absolute image paths are taken as they are.
+
+    A cell of the column of label names may also be a list of names.
+    """
+    checked = parse_options(FrameOptions, options, "DataFrame")
+    root = checked.root.expanduser()
+    return dataset_from_rows(rows_of_frame(frame), checked, name=checked.name, root=root, allow_outside=True)

@@ -1,0 +1,190 @@
+"""Rows of text with their numbers, from CSV, TSV and Parquet files and from DataFrames."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kmcl.data.files import require_file
+from kmcl.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PARQUET_SUFFIXES = (".parquet", ".pq")
+TAB_SUFFIXES = (".tsv", ".tab")
+SHOWN_PROBLEMS = 3
+
+
+@dataclass(frozen=True)
+class RowProblem:
+    """A problem in one row; `line` counts from 1, in a file with the header as the first line."""
+
+    line: int
+    message: str
+
+
+class RowError(InputError):
+    """Rows of a table that cannot be used: the message shows the first, `problems` has them all."""
+
+    def __init__(self, source: Path | str, problems: Sequence[RowProblem], unit: str = "line") -> None:
+        self.source = source
+        self.problems = tuple(problems)
+        shown = "; ".join(f"{unit} {p.line}: {p.message}" for p in self.problems[:SHOWN_PROBLEMS])
+        rest = len(self.problems) - SHOWN_PROBLEMS
+        super().__init__(f"{source} {shown}" + (f"; and {rest} more" if rest > 0 else ""))
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """A table's header and its rows, each as long as the header.
+
+    path:  the file, or None for a DataFrame
+    lines: the number of each row for messages: its line in the file, or its place in the DataFrame from 1
+    """
+
+    path: Path | None
+    header: tuple[str, ...]
+    rows: list[list[str]]
+    lines: list[int]
+
+    @property
+    def title(self) -> str:
+        """Its name in messages."""
+        return "DataFrame" if self.path is None else f"table {self.path}"
+
+    @property
+    def header_title(self) -> str:
+        """Prefix of messages about its columns."""
+        return "DataFrame" if self.path is None else f"table {self.path} line 1"
+
+    def row_error(self, problems: Sequence[RowProblem]) -> RowError:
+        if self.path is None:
+            return RowError("DataFrame", problems, unit="row")
+        return RowError(self.path, problems)
+
+    def column(self, name: str) -> list[str]:
+        position = self.header.index(name)
+        return [row[position].strip() for row in self.rows]
+
+
+def read_rows(path: Path, encoding: str = "utf-8") -> TableRows:
+    """Read a table; the suffix distinguishes Parquet from text; the delimiter of a .csv file is taken from
+    its header.
+    """
+    require_file(path, "table")
+    if path.suffix.lower() in PARQUET_SUFFIXES:
+        return _read_parquet(path)
+    text = _read_text(path, encoding)
+    if not text.strip():
+        raise InputError(f"table {path} is empty")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(path, text))
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    problems: list[RowProblem] = []
+    header: tuple[str, ...] | None = None
+    try:
+        for row in reader:
+            if not any(cell.strip() for cell in row):
+                continue
+            if header is None:
+                header = _checked_header(f"table {path} line {reader.line_num}", row)
+                continue
+            # A trailing delimiter is harmless; a missing or additional value shifts columns.
+            while len(row) > len(header) and not row[-1].strip():
+                row.pop()
+            if len(row) != len(header):
+                message = f"{len(row)} values where the header has {len(header)}"
+                problems.append(RowProblem(reader.line_num, message))
+                continue
+            rows.append(row)
+            lines.append(reader.line_num)
+    except csv.Error as error:
+        raise InputError(f"table {path} line {reader.line_num}: {error}") from error
+    if problems:
+        raise RowError(path, problems)
+    if header is None or not rows:
+        raise InputError(f"table {path} has a header but no rows")
+    return TableRows(path, header, rows, lines)
+
+
+def _read_text(path: Path, encoding: str) -> str:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"table {path} cannot be read: {error.strerror}") from error
+    if encoding == "utf-8" and content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise InputError(f"table {path} line 1 is UTF-16; save it as UTF-8 or give encoding=utf-16")
+    try:
+        return content.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding)
+    except LookupError:
+        raise InputError(f"encoding={encoding!r} of table {path} is not a known encoding") from None
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        found = f"byte 0x{content[error.start]:02x}"
+        raise InputError(
+            f"table {path} line {line}: {found} is not {encoding}; save it as UTF-8 or give "
+            "encoding=latin-1 (or what it was saved in)"
+        ) from None
+
+
+def _delimiter(path: Path, text: str) -> str:
+    if path.suffix.lower() in TAB_SUFFIXES:
+        return "\t"
+    first_line = next(line for line in text.splitlines() if line.strip())
+    # Spreadsheets of many countries write semicolons into what they call CSV.
+    return max(",;\t", key=first_line.count)
+
+
+def _checked_header(place: str, cells: Sequence[str]) -> tuple[str, ...]:
+    header = [cell.strip() for cell in cells]
+    while header and not header[-1]:
+        header.pop()
+    if "" in header:
+        raise InputError(f"{place}: column {header.index('') + 1} has no name")
+    repeated = [name for name, count in Counter(header).items() if count > 1]
+    if repeated:
+        raise InputError(f"{place}: column {repeated[0]!r} stands twice in the header")
+    return tuple(header)
+
+
+def _read_parquet(path: Path) -> TableRows:
+    import pandas as pd
+
+    try:
+        frame = pd.read_parquet(path)
+    except ImportError:
+        raise InputError(f"reading {path} needs a Parquet engine: pip install pyarrow") from None
+    except Exception as error:
+        raise InputError(f"table {path} is not a readable Parquet file: {error}") from error
+    return rows_of_frame(frame, path)
+
+
+def rows_of_frame(frame: pd.DataFrame, path: Path | None = None) -> TableRows:
+    """The cells of a DataFrame as text, those of the Parquet file `path` where it was read from one."""
+    title = "DataFrame" if path is None else f"table {path}"
+    names = [str(name) for name in frame.columns]
+    header = _checked_header(title if path is None else f"{title} line 1", names)
+    if frame.empty:
+        raise InputError(f"{title} has no rows")
+    columns = [
+        ["" if missing else _cell_text(value) for value, missing in zip(column, column.isna(), strict=True)]
+        for column in (frame.iloc[:, position] for position in range(len(header)))
+    ]
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    # Parquet has no lines; rows are numbered as if the header were the first.
+    first = 1 if path is None else 2
+    return TableRows(path, header, rows, list(range(first, first + len(rows))))
+
+
+def _cell_text(value: object) -> str:
+    if isinstance(value, (list, tuple, set, np.ndarray)):  # label names of one image
+        return "|".join(str(name) for name in value)
+    return str(value)

@@ -1,0 +1,45 @@
+"""The dataset spec: the text that names a dataset: on the command line, in Python and in saved settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kmcl.errors import InputError, suggest
+
+TABLE_SUFFIXES = (".csv", ".tsv", ".tab", ".parquet", ".pq")
+
+
+@dataclass(frozen=True)
+class DatasetSpec:
+    """A parsed dataset spec: `voc2007:/data/VOCdevkit` has kind `voc2007` and location `/data/VOCdevkit`."""
+
+    kind: str
+    location: Path | None
+
+    def __str__(self) -> str:
+        return self.kind if self.location is None else f"{self.kind}:{self.location}"
+
+
+def parse_dataset_spec(spec: str, kinds: Iterable[str]) -> DatasetSpec:
+    """Split a dataset spec into kind and location; raises InputError for a kind that is not among `kinds`.
+
+    A path to a table (`labels.csv`) needs no `table:` before it.
+    """
+    known = sorted(kinds)
+    text = spec.strip()
+    if not text:
+        raise InputError(
+            f"the dataset spec is empty; it is one of {', '.join(known)}, as in table:labels.csv"
+        )
+    kind, colon, location = text.partition(":")
+    if kind in known:
+        if colon and not location:
+            raise InputError(f"dataset spec {spec!r} names no location after the colon, as in {kind}:PATH")
+        return DatasetSpec(kind, Path(location).expanduser() if location else None)
+    if text.lower().endswith(TABLE_SUFFIXES):
+        return DatasetSpec("table", Path(text).expanduser())
+    raise InputError(
+        f"unknown kind of dataset {kind!r} in {spec!r}{suggest(kind, known)}; known are {', '.join(known)}"
+    )

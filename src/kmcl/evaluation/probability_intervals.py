@@ -1,0 +1,112 @@
+"""An interval around each calibrated probability: how well the validation split determines it.
+
+The calibrated logit is linear in the logit, z = x·θ with x = (logit, 1, s) and θ = (1/T, c, 0). s is log σ of
+the label's kernel, standardised within the label over val (0 without kernels). By Laplace's approximation θ
+is normal around its fit with the covariance
+
+    Σ = ( Σ_n p_n (1 - p_n) x_n x_nᵀ + P )⁻¹        over the val images n whose label is known
+
+so z has the standard deviation √(xᵀ Σ x), and the interval is sigmoid(z ± 1.645 √(xᵀ Σ x)): with 90 %
+probability it contains the frequency of the label among images like this one (same logit, same sigma). It is
+wide for a label that is rare in val, and for an image whose sigma is unlike those of val, to the extent that
+val cannot rule out an effect of sigma. P is a weak prior for labels that do not occur in val at all: standard
+deviations of 1 for the bias, 1/2 for the slope and for the weight of sigma.
+
+The interval says how well the probability is known, not how often the decision is right: a coin tossed often
+has a probability of 0.5 with a narrow interval.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from kmcl.errors import InputError
+from kmcl.evaluation.predictions import Predictions
+from kmcl.evaluation.ranking import Values
+from kmcl.evaluation.temperature import logit
+from kmcl.models.label_rules import NUMBERS_PER_INTERVAL, IntervalRows, calibrate, sigmoid
+
+STANDARD_DEVIATIONS = 1.6449
+"""To either side: 90 % of a normal distribution."""
+
+_PRIOR_PRECISION = np.diag([4.0, 1.0, 4.0])
+_MIN_SIGMA_DEVIATION = 0.01
+_MAX_STANDARDISED_SIGMA = 10.0
+
+
+Reals = npt.NDArray[np.floating]
+
+
+class Interval(NamedTuple):
+    """Lower and upper bounds, in the shape of the probabilities they belong to."""
+
+    low: Values
+    high: Values
+
+
+class ProbabilityIntervals(NamedTuple):
+    """How well val determines the calibration of each of L labels.
+
+    covariances:  L x 3 x 3, Σ
+    sigma_means, sigma_deviations: L, of log σ over val; 0 and 1 without kernels
+    """
+
+    covariances: Values
+    sigma_means: Values
+    sigma_deviations: Values
+
+    def interval(self, scores: Reals, probabilities: Reals, sigma: Reals | None) -> Interval:
+        """The intervals of B x L calibrated probabilities, from the scores and sigmas they come from."""
+        centre = logit(probabilities)
+        design = self._design(scores, sigma)
+        variances = np.einsum("bli,lij,blj->bl", design, self.covariances, design)
+        half_width = STANDARD_DEVIATIONS * np.sqrt(np.maximum(variances, 0))
+        return Interval(sigmoid(centre - half_width), sigmoid(centre + half_width))
+
+    def _design(self, scores: Reals, sigma: Reals | None) -> Values:
+        """B x L x 3: logit, 1, standardised log σ."""
+        logits = logit(scores)
+        standardised = np.zeros_like(logits)
+        if sigma is not None:
+            standardised = (np.log(sigma.astype(np.float64)) - self.sigma_means) / self.sigma_deviations
+        standardised = np.clip(standardised, -_MAX_STANDARDISED_SIGMA, _MAX_STANDARDISED_SIGMA)
+        return np.stack([logits, np.ones_like(logits), standardised], axis=-1)
+
+    def to_rows(self) -> IntervalRows:
+        """Eight numbers per label: the lower triangle of Σ, mean and deviation of log σ."""
+        lower = self.covariances[:, *np.tril_indices(3)]
+        rows = np.column_stack([lower, self.sigma_means, self.sigma_deviations])
+        return tuple(tuple(float(f"{value:.6g}") for value in row) for row in rows)
+
+    @classmethod
+    def from_rows(cls, rows: IntervalRows) -> Self:
+        values = np.array(rows, dtype=np.float64)
+        if values.ndim != 2 or values.shape[1] != NUMBERS_PER_INTERVAL:
+            raise InputError(
+                f"probability intervals must be {NUMBERS_PER_INTERVAL} numbers per label; got {values.shape}"
+            )
+        covariances = np.zeros((len(values), 3, 3))
+        below, across = np.tril_indices(3)
+        covariances[:, below, across] = covariances[:, across, below] = values[:, :6]
+        return cls(covariances, values[:, 6], values[:, 7])
+
+
+def fit_probability_intervals(
+    predictions: Predictions, temperatures: Values, biases: Values
+) -> ProbabilityIntervals:
+    """The intervals of sigmoid(logit / temperature + bias), which was fitted on these predictions."""
+    num_labels = predictions.num_labels
+    means, deviations = np.zeros(num_labels), np.ones(num_labels)
+    if predictions.sigma is not None and len(predictions):
+        log_sigma = np.log(predictions.sigma.astype(np.float64))
+        means = log_sigma.mean(axis=0)
+        deviations = np.maximum(log_sigma.std(axis=0), _MIN_SIGMA_DEVIATION)
+    intervals = ProbabilityIntervals(np.zeros((num_labels, 3, 3)), means, deviations)
+    design = intervals._design(predictions.scores, predictions.sigma)
+    probabilities = calibrate(logit(predictions.scores), temperatures, biases)
+    weights = probabilities * (1 - probabilities) * predictions.evaluated
+    information = np.einsum("bl,bli,blj->lij", weights, design, design) + _PRIOR_PRECISION
+    return intervals._replace(covariances=np.linalg.inv(information))

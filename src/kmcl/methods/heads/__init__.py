@@ -1,0 +1,1 @@
+"""The heads of the methods, and the losses that go with them."""

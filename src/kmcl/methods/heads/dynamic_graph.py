@@ -1,0 +1,79 @@
+"""ADD-GCN: a graph over the labels, computed for each image (Ye et al., ECCV 2020).
+
+Its paper trains with binary cross-entropy; here with the asymmetric loss, like every rival.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from kmcl.encoders import Encoder, EncoderFeatures
+from kmcl.methods.addgcn import AddGCNOptions
+from kmcl.methods.heads.graph_classifier import LEAK, graph_convolution, graph_weight
+from kmcl.methods.heads.label_queries import label_logits
+from kmcl.methods.output import HeadOutput
+from kmcl.shapes import Float
+
+
+def attended_label_features(
+    scores: Float[Tensor, "B T L"], positions: Float[Tensor, "B T W"]
+) -> Float[Tensor, "B L W"]:
+    """A feature per label, pooled over the positions where its activation is high.
+
+        v_k = 1/T Σ_t sigmoid(s_tk) x_t
+
+    s_tk: score of label k at position t. x_t: feature there. The papers take the sum instead of the mean,
+    which makes the scale of v_k depend on the image size.
+    """
+    return scores.sigmoid().transpose(1, 2) @ positions / positions.shape[1]
+
+
+def image_graph(
+    label_features: Float[Tensor, "B L W"],
+    image_feature: Float[Tensor, "B V"],
+    weight: Float[Tensor, "L W+V"],
+) -> Float[Tensor, "B L L"]:
+    """The graph of an image: edge weights from each label's own feature and that of the whole image.
+
+    A_kj = sigmoid(w_j · [v_k; g])
+    """
+    width = label_features.shape[2]
+    own, whole = label_features @ weight[:, :width].T, image_feature @ weight[:, width:].T
+    return (own + whole.unsqueeze(1)).sigmoid()
+
+
+class DynamicGraphHead(nn.Module):
+    """Label features from a map of activations, a graph shared by all images, then a graph per image.
+
+        H = V + LReLU(A_s V W_s),   Z = V + LReLU(A_d H W_d),   logit_k = (w_k · z_k + b_k + max_t s_tk) / 2
+
+    V: label features. A_s: learned. A_d: computed from H and its projected mean over labels. s_tk:
+    activations. The authors' code also normalises that mean over the batch, and applies the nonlinearity to
+    each product before its weights too.
+    """
+
+    def __init__(self, encoder: Encoder, num_labels: int, options: AddGCNOptions) -> None:
+        super().__init__()
+        width = options.graph_width
+        self.activations = nn.Linear(encoder.spatial_dim, num_labels)
+        self.positions = nn.Linear(encoder.spatial_dim, width)
+        self.static_graph = graph_weight(num_labels, num_labels)
+        self.static_weight = graph_weight(width, width)
+        self.image_feature = nn.Linear(width, width)
+        self.dynamic_graph = nn.Linear(2 * width, num_labels, bias=False)
+        self.dynamic_weight = graph_weight(width, width)
+        self.weights = nn.Parameter(torch.empty(num_labels, width).uniform_(-(width**-0.5), width**-0.5))
+        self.biases = nn.Parameter(torch.zeros(num_labels))
+
+    def forward(self, encoded: EncoderFeatures) -> HeadOutput:
+        scores = self.activations(encoded.spatial)
+        label_features = attended_label_features(scores, self.positions(encoded.spatial))
+        static = graph_convolution(self.static_graph, label_features, self.static_weight)
+        nodes = label_features + functional.leaky_relu(static, LEAK)
+        graph = image_graph(nodes, self.image_feature(nodes.mean(dim=1)), self.dynamic_graph.weight)
+        dynamic = graph_convolution(graph, nodes, self.dynamic_weight)
+        nodes = label_features + functional.leaky_relu(dynamic, LEAK)
+        logits = (label_logits(nodes, self.weights, self.biases) + scores.amax(dim=1)) / 2
+        return HeadOutput(logits, encoded.pooled, None)

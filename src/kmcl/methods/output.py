@@ -1,0 +1,42 @@
+"""The output of a head."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from torch import Tensor
+
+from kmcl.kernels import KernelMixture
+from kmcl.shapes import Float
+
+if TYPE_CHECKING:
+    from kmcl.encoders import EncoderFeatures
+
+
+class HeadOutput(NamedTuple):
+    """What a head computes from an encoder's features.
+
+    features: the vectors that its kernels or its classifier act on, used for label similarities.
+    mixture:  the kernel mixture, where the head has one.
+    branches: logits of a head's parts, if its loss trains each of them in addition to their combination.
+    """
+
+    logits: Float[Tensor, "B L"]
+    features: Float[Tensor, "B D"]
+    mixture: KernelMixture | None
+    branches: tuple[Float[Tensor, "B L"], ...] = ()
+
+    @property
+    def probabilities(self) -> Float[Tensor, "B L"]:
+        return self.logits.sigmoid()
+
+    @property
+    def sigma(self) -> Float[Tensor, "B L"] | None:
+        """Standard deviation of each label's kernel, where there are kernels."""
+        return None if self.mixture is None else self.mixture.label_variances.sqrt()
+
+
+class Head(Protocol):
+    """Any module from `EncoderFeatures` to `HeadOutput`."""
+
+    def __call__(self, encoded: EncoderFeatures) -> HeadOutput: ...

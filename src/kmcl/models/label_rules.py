@@ -1,0 +1,168 @@
+"""How scores become calibrated probabilities and decisions, label by label.
+
+A label's calibrated probability is sigmoid(logit / T + b) with its temperature T and bias b; the label is
+predicted where its score reaches its threshold. NumPy only, since an exported model is used without torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from kmcl.data.cooccurrence import Cooccurrence
+from kmcl.errors import InputError
+
+MAX_LABELS = 100_000
+NUMBERS_PER_INTERVAL = 8
+DEFAULT_THRESHOLD, DEFAULT_TEMPERATURE, DEFAULT_BIAS = 0.5, 1.0, 0.0
+
+IntervalRows = tuple[tuple[float, ...], ...]
+"""For each label the numbers of its probability interval; see `kmcl.evaluation.probability_intervals`."""
+
+Values = npt.NDArray[np.float64]
+Reals = npt.NDArray[np.floating]
+
+
+def sigmoid(values: Values) -> Values:
+    """1 / (1 + exp(-x)), with exact relative precision near 0 and no overflow."""
+    decay = np.exp(-np.abs(values))
+    return np.asarray(np.where(values >= 0, 1.0, decay) / (1 + decay))
+
+
+def calibrate(logits: Reals, temperatures: Values, biases: Values) -> Values:
+    """Probabilities sigmoid(logit / T + b) of N x L logits, with T and b for each of L labels."""
+    return sigmoid(logits.astype(np.float64) / temperatures + biases)
+
+
+@dataclass(frozen=True)
+class LabelRules:
+    """The labels of a model, in the order of its outputs, and what was fitted for each of them.
+
+    Raises InputError for values of wrong types, lengths and ranges: they may come from an untrusted file.
+
+    thresholds:            of the scores, chosen on val; None means 0.5
+    temperatures, biases:  of the calibration, fitted on val; None means 1 and 0
+    probability_intervals: how well val determines each calibrated probability, see
+                           `ProbabilityIntervals.to_rows`; None for a model that was not calibrated
+    cooccurrence:          labels that often occur together with each label, see `find_cooccurring_labels`;
+                           None where nothing is known
+    """
+
+    labels: tuple[str, ...]
+    thresholds: tuple[float, ...] | None = None
+    temperatures: tuple[float, ...] | None = None
+    biases: tuple[float, ...] | None = None
+    probability_intervals: IntervalRows | None = None
+    cooccurrence: Cooccurrence | None = None
+
+    def __post_init__(self) -> None:
+        self._check_labels()
+        for name in ("thresholds", "temperatures", "biases"):
+            check_numbers(name, getattr(self, name), len(self.labels), positive=name == "temperatures")
+        self._check_rows("probability_intervals", self._check_interval)
+        self._check_rows("cooccurrence", self._check_cooccurring)
+
+    @property
+    def is_calibrated(self) -> bool:
+        return self.temperatures is not None
+
+    @property
+    def threshold_values(self) -> Values:
+        """L thresholds, with the default where the model has none."""
+        return self._filled(self.thresholds, DEFAULT_THRESHOLD)
+
+    @property
+    def temperature_values(self) -> Values:
+        """L temperatures, with the default where the model has none."""
+        return self._filled(self.temperatures, DEFAULT_TEMPERATURE)
+
+    @property
+    def bias_values(self) -> Values:
+        """L biases, with the default where the model has none."""
+        return self._filled(self.biases, DEFAULT_BIAS)
+
+    def calibrate(self, logits: Reals) -> Values:
+        """Calibrated probabilities of N x L logits."""
+        return calibrate(logits, self.temperature_values, self.bias_values)
+
+    def decide(self, scores: Reals) -> npt.NDArray[np.bool_]:
+        """Which labels are predicted, from N x L scores (not calibrated probabilities)."""
+        return np.asarray(scores >= self.threshold_values)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: object) -> Self:
+        """Rebuild what `to_json` gave after a round trip through JSON, which has lists for tuples."""
+        if not isinstance(values, dict):
+            raise InputError(f"label rules must be an object; got {values!r:.80}")
+        known = {field.name for field in fields(cls)}
+        unknown = [name for name in values if name not in known]
+        if unknown:
+            raise InputError(f"label rules have no field {unknown[0]!r}")
+        if "labels" not in values:
+            raise InputError("label rules must have labels")
+        return cls(**{name: _to_tuples(value) for name, value in values.items()})
+
+    def _filled(self, values: tuple[float, ...] | None, default: float) -> Values:
+        return np.array((default,) * len(self.labels) if values is None else values, dtype=np.float64)
+
+    def _check_labels(self) -> None:
+        labels = self.labels
+        if not isinstance(labels, tuple) or not 1 <= len(labels) <= MAX_LABELS:
+            found = len(labels) if isinstance(labels, tuple) else repr(labels)
+            raise InputError(f"labels must be 1 to {MAX_LABELS} names; got {found}")
+        wrong = [label for label in labels if not isinstance(label, str) or not label]
+        if wrong:
+            raise InputError(f"labels must be different names; got {wrong[0]!r}")
+        if len(set(labels)) != len(labels):
+            twice = Counter(labels).most_common(1)[0][0]
+            raise InputError(f"labels must be different names; got {twice!r} twice")
+
+    def _check_rows(self, name: str, check: Callable[[tuple[Any, ...]], None]) -> None:
+        rows = getattr(self, name)
+        if rows is None:
+            return
+        if not isinstance(rows, tuple) or not all(isinstance(row, tuple) for row in rows):
+            raise InputError(f"{name} must be a list with one list for each label; got {rows!r:.80}")
+        if len(rows) != len(self.labels):
+            raise InputError(f"{name} must be one row for each of {len(self.labels)} labels; got {len(rows)}")
+        for row in rows:
+            check(row)
+
+    def _check_interval(self, row: tuple[Any, ...]) -> None:
+        check_numbers("each row of probability_intervals", row, NUMBERS_PER_INTERVAL)
+        if row[-1] <= 0:
+            raise InputError(f"probability_intervals must end with a deviation above 0; got {row[-1]!r}")
+
+    def _check_cooccurring(self, row: tuple[Any, ...]) -> None:
+        for pair in row:
+            is_pair = isinstance(pair, tuple) and len(pair) == 2 and type(pair[0]) is int
+            if not is_pair or not 0 <= pair[0] < len(self.labels):
+                raise InputError(f"cooccurrence must hold pairs (index of a label, share); got {pair!r}")
+            if type(pair[1]) not in (int, float) or not 0 <= pair[1] <= 1:
+                raise InputError(f"shares of cooccurrence must be between 0 and 1; got {pair[1]!r}")
+
+
+def check_numbers(name: str, values: Sequence[float] | None, count: int, *, positive: bool = False) -> None:
+    """Raise InputError for anything but None or `count` finite numbers, above 0 if `positive`."""
+    if values is None:
+        return
+    if not isinstance(values, tuple) or len(values) != count:
+        found = len(values) if isinstance(values, tuple) else repr(values)
+        raise InputError(f"{name} must be {count} numbers; got {found}")
+    for value in values:
+        if type(value) not in (int, float) or not math.isfinite(value) or (positive and value <= 0):
+            wanted = "finite and above 0" if positive else "finite"
+            raise InputError(f"{name} must be {wanted}; got {value!r}")
+
+
+def _to_tuples(value: object) -> Any:
+    return tuple(map(_to_tuples, value)) if isinstance(value, list) else value

@@ -1,0 +1,64 @@
+"""Parameters and multiply-accumulates of every method on an encoder."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from kmcl.errors import InputError
+from kmcl.kernels import KERNELS, kernel_family
+from kmcl.methods import METHODS, MethodOptions, find_method, read_options
+from kmcl.methods.kmcl import KmclOptions
+from kmcl.models.complexity import Complexity, measure_complexity, unallocated_encoder
+
+
+class MeasuredMethod(NamedTuple):
+    """`kernel`: that of KMCL, None for the other methods."""
+
+    method: str
+    kernel: str | None
+    complexity: Complexity
+
+
+def measure_method(
+    encoder: str,
+    options: MethodOptions,
+    num_labels: int,
+    image_size: int | None = None,
+) -> Complexity:
+    """Count a timm encoder and what a method adds to it, without allocating either."""
+    if num_labels < 1:
+        raise InputError(f"The number of labels must be at least 1; got {num_labels}.")
+    built_encoder = unallocated_encoder(encoder, image_size)
+    with torch.device("meta"):
+        head = find_method(options.name).build_head(built_encoder, num_labels, options)
+    return measure_complexity(built_encoder, head, reads="features")
+
+
+def measure_methods(
+    encoder: str,
+    num_labels: int,
+    image_size: int | None = None,
+    *,
+    method: str | None = None,
+    kernel: str | None = None,
+) -> list[MeasuredMethod]:
+    """All methods, KMCL with each of its kernels; or those of one name, or of one kernel."""
+    if kernel is not None and method not in (None, "kmcl"):
+        raise InputError(f"method {method!r} has no kernels; got kernel {kernel!r}")
+    kernels = list(KERNELS) if kernel is None else [kernel]
+    if kernel is not None:
+        kernel_family(kernel)  # raises for an unknown name
+        method = "kmcl"
+    measured = []
+    for name in METHODS if method is None else [method]:
+        for variant in kernels if name == "kmcl" else [None]:
+            options = (
+                read_options({"name": name})
+                if variant is None
+                else KmclOptions(kernel=variant, query_width=0)  # the paper's head: the mixture alone
+            )
+            counted = measure_method(encoder, options, num_labels, image_size)
+            measured.append(MeasuredMethod(name, variant, counted))
+    return measured

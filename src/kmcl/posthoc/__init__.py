@@ -1,0 +1,34 @@
+"""Parts that are fitted after training and correct any classifier's logits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kmcl.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from kmcl.posthoc.frozen_gp import FrozenFeatureGP
+    from kmcl.posthoc.interface import PosthocPart
+    from kmcl.posthoc.kernel_vote import KernelVote
+    from kmcl.posthoc.options import PosthocOptions
+    from kmcl.posthoc.registry import PARTS, find_part
+
+__all__ = [
+    "PARTS",
+    "FrozenFeatureGP",
+    "KernelVote",
+    "PosthocOptions",
+    "PosthocPart",
+    "find_part",
+]
+
+_HOMES = {
+    "PARTS": "kmcl.posthoc.registry",
+    "FrozenFeatureGP": "kmcl.posthoc.frozen_gp",
+    "KernelVote": "kmcl.posthoc.kernel_vote",
+    "PosthocOptions": "kmcl.posthoc.options",
+    "PosthocPart": "kmcl.posthoc.interface",
+    "find_part": "kmcl.posthoc.registry",
+}
+
+__getattr__ = lazy_names(__name__, _HOMES)

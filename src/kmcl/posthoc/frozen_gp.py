@@ -1,0 +1,156 @@
+"""A Gaussian process on the features of the encoder before training."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from kmcl.encoders import Encoder, EncoderFeatures, StageTaps
+from kmcl.encoders.stages import statistics_of
+from kmcl.kernels.precision import at_least_float32, without_autocast
+from kmcl.kernels.targets import read_targets
+from kmcl.methods.output import HeadOutput
+from kmcl.posthoc.interface import PosthocPart
+from kmcl.posthoc.options import PosthocOptions
+from kmcl.shapes import Float, Num
+
+VARIANCE = 0.2
+NOISE = 2.0
+WEIGHTS = (0.0, 0.25, 0.5, 1.0)
+MOST_DIRECTIONS = 512
+LEAST_DEVIATION = 1e-6
+"""A statistic that varies less than this over the training images is treated as constant."""
+
+
+class FrozenGPOptions(PosthocOptions):
+    name: Literal["frozen_gp"] = "frozen_gp"
+
+
+class FrozenFeatureGP(PosthocPart):
+    """Gaussian process regression of the labels on statistics of frozen feature maps.
+
+    An image is described by the mean and deviation of each channel of its feature maps: of the encoder's last
+    frozen stages, and of its last map, for which the part holds a copy of the later stages from before
+    training. Standardised, with equal shares for all maps, projected on their main directions and made a unit
+    vector u, that is the mean of the image's kernel; a variance σ² is shared by all. The Bhattacharyya
+    coefficients (Eq. 1) of such kernels,
+
+        ρ(n, m) = exp(-‖u_n - u_m‖² / 8σ²) = exp((u_n · u_m - 1) / 4σ²)
+
+    are a covariance function. With the labels of M training images, observed with noise ν, the posterior mean
+    is the correction:
+
+        correction_k(n) = λ Σ_m ρ(n, m) α_mk / s_k            where (ρ + ν I) α_k = y_k - p_k
+
+    with p_k the frequency of label k and s_k = √(p_k (1 - p_k)). Where a label is unknown, y_k is p_k.
+    Directions are stored as float16. A new part has λ = 0; λ is one of `WEIGHTS`, chosen on val.
+    """
+
+    Options = FrozenGPOptions
+    needs_frozen_stages = True
+
+    centre: Tensor
+    projection: Tensor
+    directions: Tensor
+    coefficients: Tensor
+    weight: Tensor
+
+    def __init__(self, encoder: Encoder, num_labels: int, *, num_images: int = 0) -> None:
+        """encoder: before training, with frozen stages."""
+        super().__init__()
+        self.later_stages = copy.deepcopy(encoder.rest()).requires_grad_(False).eval()
+        self.widths = (*encoder.statistic_widths, 2 * encoder.spatial_dim)
+        num_statistics = sum(self.widths)
+        num_directions = min(MOST_DIRECTIONS, num_statistics, num_images)
+        self.register_buffer("centre", torch.zeros(num_statistics))
+        self.register_buffer("projection", torch.zeros(num_statistics, num_directions))
+        self.register_buffer("directions", torch.zeros(num_images, num_directions, dtype=torch.float16))
+        self.register_buffer("coefficients", torch.zeros(num_images, num_labels))
+        self.register_buffer("weight", torch.tensor(0.0))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {"num_images": len(self.directions)}
+
+    @property
+    def is_worth_keeping(self) -> bool:
+        return float(self.weight) > 0
+
+    def train(self, mode: bool = True) -> FrozenFeatureGP:
+        """The part is never trained: norms always use their running statistics."""
+        return super().train(False)
+
+    def observe(self, encoded: EncoderFeatures, output: HeadOutput) -> Float[Tensor, "B S"]:
+        if encoded.taps is None:
+            raise ValueError("the encoder has no taps on its frozen stages")
+        return self.statistics(encoded.taps)
+
+    @without_autocast
+    def statistics(self, taps: StageTaps) -> Float[Tensor, "B S"]:
+        """Means and deviations of the feature maps, given those of the frozen stages."""
+        maps = taps.maps.to(self.projection.dtype)
+        last: Tensor = self.later_stages.forward_features(maps)  # type: ignore[operator]
+        return torch.cat([*taps.statistics, statistics_of(last)], dim=1)
+
+    @torch.no_grad()
+    def fit_images(self, statistics: Float[Tensor, "M S"], targets: Num[Tensor, "M L"]) -> None:
+        """Solve for α with all these images."""
+        self.centre = statistics.mean(dim=0)
+        scale = self._scale(statistics.std(dim=0, correction=0))
+        num_directions = min(MOST_DIRECTIONS, *statistics.shape)
+        with torch.random.fork_rng(devices=[]):  # the decomposition is randomised
+            torch.manual_seed(0)
+            _, _, main = torch.pca_lowrank((statistics - self.centre) * scale, num_directions, center=False)
+        # Contiguous as a saved part is: the layout decides how products are rounded.
+        self.projection = (scale.unsqueeze(1) * main).contiguous()
+        self.directions = self._directions_of(statistics).half()
+        annotation = read_targets(targets)
+        positive, known = annotation.positive.float(), annotation.known.float()
+        rates = positive.sum(dim=0) / known.sum(dim=0).clamp(min=1)
+        covariance = self._similarities(self.directions.float())
+        covariance.diagonal().add_(NOISE)
+        coefficients = torch.cholesky_solve(positive - rates * known, torch.linalg.cholesky(covariance))
+        deviations = (rates * (1 - rates)).sqrt().clamp(min=LEAST_DEVIATION)
+        self.coefficients = (coefficients / deviations).contiguous()
+
+    @torch.no_grad()
+    def tune(
+        self,
+        observations: Float[Tensor, "N S"],
+        logits: Float[Tensor, "N L"],
+        score: Callable[[Tensor], float],
+    ) -> Float[Tensor, "N L"]:
+        """The weight with the best score."""
+        self.set_weight(1.0)
+        posterior_mean = self(observations.to(self.weight.device)).to(logits)
+        candidates: list[Tensor] = [logits + weight * posterior_mean for weight in WEIGHTS]
+        best = int(np.argmax([score(candidate) for candidate in candidates]))
+        self.set_weight(WEIGHTS[best])
+        return candidates[best]
+
+    @torch.no_grad()
+    def set_weight(self, weight: float) -> None:
+        """λ."""
+        if not weight >= 0:
+            raise ValueError(f"weight must be at least 0; got {weight}")
+        self.weight.fill_(weight)
+
+    @without_autocast
+    def forward(self, observations: Float[Tensor, "B S"]) -> Float[Tensor, "B L"]:
+        similarities = self._similarities(self._directions_of(at_least_float32(observations)))
+        return self.weight * (similarities @ self.coefficients)
+
+    def _similarities(self, directions: Tensor) -> Tensor:
+        return torch.exp((directions @ self.directions.to(directions.dtype).T - 1) / (4 * VARIANCE))
+
+    def _directions_of(self, statistics: Tensor) -> Tensor:
+        return nn.functional.normalize((statistics - self.centre) @ self.projection, dim=1)
+
+    def _scale(self, deviations: Tensor) -> Tensor:
+        shares = torch.cat([torch.full((width,), width**-0.5) for width in self.widths]).to(deviations)
+        return torch.where(deviations > LEAST_DEVIATION, shares / deviations, 0.0)

@@ -1,0 +1,83 @@
+"""The interface of post-hoc parts: fitted after training, for any classifier, they correct its logits."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from kmcl.posthoc.options import PosthocOptions
+from kmcl.shapes import Float, Num
+
+if TYPE_CHECKING:
+    from kmcl.encoders import EncoderFeatures
+    from kmcl.methods.output import HeadOutput
+
+
+class PosthocPart(nn.Module, ABC):
+    """A correction that is added to a classifier's logits.
+
+    It is built from the encoder before training, as `Part(encoder, num_labels)`; after training it observes
+    the training images (`observe`), is fitted on them (`fit`) and weighted on val (`tune`). `sizes` are the
+    keyword arguments with which an empty part of the same shape is built, to load its weights into.
+    """
+
+    Options: ClassVar[type[PosthocOptions]]
+    needs_frozen_stages: ClassVar[bool] = False
+    """Whether it reads the encoder's frozen stages, `EncoderFeatures.taps`."""
+
+    @property
+    @abstractmethod
+    def sizes(self) -> dict[str, int]: ...
+
+    @abstractmethod
+    def observe(self, encoded: EncoderFeatures, output: HeadOutput) -> Float[Tensor, "B S"]:
+        """The observations of a batch, one row per image."""
+
+    @torch.no_grad()
+    def fit(
+        self,
+        observations: Float[Tensor, "N S"],
+        targets: Num[Tensor, "N L"],
+        options: PosthocOptions,
+        seed: int,
+    ) -> None:
+        """Fit to the training images, or to `options.max_images` of them; targets 1, 0, or -1 for unknown."""
+        rows = torch.from_numpy(draw_rows(len(observations), options.max_images, seed))
+        device = next(self.buffers()).device
+        self.fit_images(observations[rows].to(device), targets[rows].to(device))
+
+    @abstractmethod
+    def fit_images(self, observations: Float[Tensor, "M S"], targets: Num[Tensor, "M L"]) -> None:
+        """Fit to all of these images."""
+
+    @abstractmethod
+    def tune(
+        self,
+        observations: Float[Tensor, "N S"],
+        logits: Float[Tensor, "N L"],
+        score: Callable[[Tensor], float],
+    ) -> Float[Tensor, "N L"]:
+        """Choose its weight by the `score` of val's corrected logits; returns these logits."""
+
+    @abstractmethod
+    def forward(self, observations: Float[Tensor, "B S"]) -> Float[Tensor, "B L"]:
+        """What is added to the logits."""
+
+    @property
+    def is_worth_keeping(self) -> bool:
+        """Whether the model is saved with it, once it is tuned."""
+        return True
+
+
+def draw_rows(num_images: int, most: int, seed: int) -> npt.NDArray[np.int64]:
+    """Which training images are used: all, or `most` at random if there are more."""
+    rows = np.arange(num_images)
+    if num_images > most:
+        rows = np.sort(np.random.default_rng(seed).permutation(rows)[:most])
+    return rows

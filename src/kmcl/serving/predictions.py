@@ -1,0 +1,124 @@
+"""What a model predicts: for one label of an image, for an image, for a list of images.
+
+Both an image and a list turn into a pandas DataFrame and display themselves in a notebook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from kmcl.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Pixels = npt.NDArray[np.uint8]
+ImageLike = str | Path | Image.Image | Pixels
+
+
+@dataclass(frozen=True)
+class LabelPrediction:
+    """What the model predicts for one label of one image.
+
+    score:       the output of the head, on which metrics are computed
+    probability: the calibrated score; the score itself for a model that was not calibrated
+    threshold:   the score from which the label counts as present
+    sigma:       standard deviation of the label's kernel; None for a model without kernels
+    """
+
+    label: str
+    score: float
+    probability: float
+    threshold: float
+    present: bool
+    sigma: float | None
+
+
+@dataclass(frozen=True)
+class ImagePrediction:
+    """One image: its labels in the model's order, or why it could not be read.
+
+    source: the path or image that was predicted, for display; None where it is not known
+    """
+
+    name: str
+    labels: tuple[LabelPrediction, ...]
+    error: str | None = None
+    source: ImageLike | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def present(self) -> list[LabelPrediction]:
+        """The labels the image has, the most probable first."""
+        return sorted((label for label in self.labels if label.present), key=lambda label: -label.probability)
+
+    def to_frame(self, wide: bool = False) -> pd.DataFrame:
+        """A DataFrame of this image alone; see `PredictionList.to_frame`."""
+        return PredictionList([self]).to_frame(wide)
+
+    def _repr_html_(self) -> str:
+        return PredictionList([self])._repr_html_()
+
+
+class PredictionList(list[ImagePrediction]):
+    """Predictions of several images, in their order: a list that becomes a table or a notebook's output."""
+
+    @property
+    def errors(self) -> list[str]:
+        """Why images could not be read, one message for each of those."""
+        return [prediction.error for prediction in self if prediction.error is not None]
+
+    def to_frame(self, wide: bool = False) -> pd.DataFrame:
+        """The predictions as a pandas DataFrame.
+
+        wide: False for one row per image and label, with the columns image, label, probability, present,
+              score, threshold and sigma (NaN without kernels); an unreadable image has no row.
+              True for one row per image, named by the index, and one column of probabilities per label;
+              an unreadable image has NaN in all of them.
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise InputError("a DataFrame needs pandas: pip install pandas") from error
+        if wide:
+            return self._wide_frame()
+        columns = ["image", "label", "probability", "present", "score", "threshold", "sigma"]
+        rows = [{"image": one.name, **asdict(label)} for one in self for label in one.labels]
+        frame = pd.DataFrame(rows, columns=columns)
+        types = {"probability": float, "present": bool, "score": float, "threshold": float, "sigma": float}
+        return frame.astype(types)
+
+    def _wide_frame(self) -> pd.DataFrame:
+        import pandas as pd
+
+        labels = next(([label.label for label in one.labels] for one in self if one.error is None), [])
+        rows = [
+            [float("nan")] * len(labels)
+            if one.error is not None
+            else [label.probability for label in one.labels]
+            for one in self
+        ]
+        index = pd.Index([one.name for one in self], name="image")
+        return pd.DataFrame(rows, index=index, columns=labels, dtype=float)
+
+    def _repr_html_(self) -> str:
+        from kmcl.serving.prediction_html import predictions_to_html
+
+        return predictions_to_html(self)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> ImagePrediction: ...
+    @overload
+    def __getitem__(self, index: slice) -> PredictionList: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> ImagePrediction | PredictionList:
+        found: Any = super().__getitem__(index)
+        return PredictionList(found) if isinstance(index, slice) else found
+
+    def __add__(self, other: Iterable[ImagePrediction]) -> PredictionList:  # type: ignore[override]
+        return PredictionList([*self, *other])

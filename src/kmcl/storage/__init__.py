@@ -1,0 +1,47 @@
+"""Files that survive interruptions and are shared by processes: atomic writes, locks, chunk files.
+
+    atomic      a file is replaced as a whole or not at all
+    locks       one process at a time; released when the process ends, however it ends
+    chunk_file  a large array, computed in chunks with checksums, resumed after an interruption
+
+It imports nothing else of kmcl and runs on Linux, macOS and Windows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kmcl.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from kmcl.storage.atomic import replacing, write_bytes, write_json, write_text
+    from kmcl.storage.chunk_file import Chunk, ChunkFile
+    from kmcl.storage.locks import file_lock, is_locked, locked, try_lock
+
+__all__ = [
+    "Chunk",
+    "ChunkFile",
+    "file_lock",
+    "is_locked",
+    "locked",
+    "replacing",
+    "try_lock",
+    "write_bytes",
+    "write_json",
+    "write_text",
+]
+
+_HOMES = {
+    "Chunk": "kmcl.storage.chunk_file",
+    "ChunkFile": "kmcl.storage.chunk_file",
+    "file_lock": "kmcl.storage.locks",
+    "is_locked": "kmcl.storage.locks",
+    "locked": "kmcl.storage.locks",
+    "replacing": "kmcl.storage.atomic",
+    "try_lock": "kmcl.storage.locks",
+    "write_bytes": "kmcl.storage.atomic",
+    "write_json": "kmcl.storage.atomic",
+    "write_text": "kmcl.storage.atomic",
+}
+
+__getattr__ = lazy_names(__name__, _HOMES)

@@ -1,0 +1,208 @@
+"""An array in a file, computed in chunks, checked by checksums, resumed after an interruption.
+
+`NAME.SUFFIX` holds the rows one after the other and nothing else, so it can be mapped into memory.
+`NAME.chunks`, the journal, has JSON lines: first the layout of the rows and what they are, then for each
+chunk its checksum and which of its images could not be read. Until every chunk is there the rows are in
+`NAME.SUFFIX.partial`. A chunk counts only if its bytes have the checksum in the journal, so whatever
+interrupts the work (Ctrl-C, kill -9, a full disk), the next process computes what is missing or damaged and
+no more. A lock, `NAME.lock`, lets one process compute at a time; the others wait and find the work done.
+
+Two caches use it: decoded images (`kmcl.data.cache_file`) with one row per chunk, since a row is large and
+costs a decoding, and features of frozen stages (`kmcl.training.feature_cache`) with one batch per chunk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kmcl.storage.atomic import write_text
+from kmcl.storage.locks import locked
+
+Rows = npt.NDArray[Any]
+
+
+class Chunk(NamedTuple):
+    """Consecutive rows as they were computed.
+
+    unreadable: row number in the file -> why its image could not be read. What such a row holds is not used.
+    """
+
+    rows: Rows
+    unreadable: dict[int, str]
+
+
+Compute = Callable[[Sequence[int]], Iterator[Chunk]]
+"""Gets the first rows of the chunks that are needed and gives these chunks in that order."""
+
+
+class _Record(NamedTuple):
+    checksum: int
+    unreadable: dict[int, str]
+
+
+class ChunkFile:
+    """One array of `num_rows` x `row_shape` in a file.
+
+    path:       the file; what its name must tell apart (images, weights ...) is up to the caller.
+    dtype:      of the rows, with byte order.
+    chunk_rows: rows per checksum; what an interruption or a damaged byte costs.
+    about:      what the rows are, written into the journal for people.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        num_rows: int,
+        row_shape: tuple[int, ...],
+        *,
+        dtype: str,
+        chunk_rows: int,
+        about: dict[str, Any],
+    ) -> None:
+        self.path = path
+        self.num_rows = num_rows
+        self.row_shape = row_shape
+        self.chunk_rows = chunk_rows
+        self.dtype = np.dtype(dtype)
+        self._layout = {
+            "num_rows": num_rows,
+            "row_shape": list(row_shape),
+            "dtype": dtype,
+            "chunk_rows": chunk_rows,
+        }
+        self._about = about
+        self._row_bytes = self.dtype.itemsize * int(np.prod(row_shape))
+        self._partial = path.with_name(path.name + ".partial")
+        self._journal = path.with_suffix(".chunks")
+
+    @property
+    def starts(self) -> range:
+        """The first row of each chunk."""
+        return range(0, self.num_rows, self.chunk_rows)
+
+    @property
+    def num_bytes(self) -> int:
+        return self.num_rows * self._row_bytes
+
+    @property
+    def num_missing_bytes(self) -> int:
+        """Disk space that completing the file may take, without reading what is there."""
+        if self.path.exists():
+            return 0
+        with contextlib.suppress(OSError):
+            blocks = getattr(self._partial.stat(), "st_blocks", 0)  # Windows does not tell
+            return max(0, self.num_bytes - blocks * 512)
+        return self.num_bytes
+
+    def complete(
+        self,
+        compute: Compute,
+        *,
+        on_wait: Callable[[], None] | None = None,
+        is_readable: Callable[[int], bool] = lambda row: False,
+        keep_partial: bool = True,
+    ) -> dict[int, str]:
+        """Compute what is missing or damaged; returns row -> why its image is unreadable.
+
+        on_wait:      called once if another process is at work on the file, before waiting for it.
+        is_readable:  asked of each row recorded as unreadable; its chunk is computed again if it says yes.
+        keep_partial: whether chunks that were computed stay for the next attempt when the disk refuses
+                      (OSError). They stay after every other interruption.
+        """
+        with locked(self.path.with_suffix(".lock"), on_wait):
+            records = self._usable(self.path, is_readable)
+            if len(records) < len(self.starts):
+                if self.path.exists():
+                    os.replace(self.path, self._partial)
+                records = self._usable(self._partial, is_readable)
+                try:
+                    self._fill(records, compute)
+                except OSError:
+                    if not keep_partial:
+                        self._partial.unlink(missing_ok=True)
+                        self._journal.unlink(missing_ok=True)
+                    raise
+        return {row: why for record in records.values() for row, why in record.unreadable.items()}
+
+    def rows(self) -> Rows:
+        """The rows of a complete file, mapped into memory and shared with every process that reads them."""
+        return np.memmap(self.path, dtype=self.dtype, mode="r", shape=(self.num_rows, *self.row_shape))
+
+    def _fill(self, records: dict[int, _Record], compute: Compute) -> None:
+        """Compute the chunks without a record, add their records, and give the file its final name."""
+        lines = [self._layout | {"about": self._about}]
+        lines += [_line(start, record) for start, record in sorted(records.items())]
+        write_text(self._journal, "".join(json.dumps(line) + "\n" for line in lines))
+        missing = [start for start in self.starts if start not in records]
+        mode = "r+b" if self._partial.exists() else "w+b"
+        with (
+            self._partial.open(mode, buffering=0) as file,
+            self._journal.open("a", encoding="utf-8") as journal,
+        ):
+            file.truncate(self.num_bytes)
+            for start, chunk in zip(missing, compute(missing), strict=True):
+                data = np.ascontiguousarray(chunk.rows, dtype=self.dtype).tobytes()
+                expected = self._chunk_bytes(start)
+                if len(data) != expected:
+                    raise ValueError(f"chunk {start} has {len(data)} bytes instead of {expected}")
+                _write(file, data, start * self._row_bytes)
+                records[start] = _Record(zlib.crc32(data), chunk.unreadable)
+                journal.write(json.dumps(_line(start, records[start])) + "\n")
+                journal.flush()
+            os.fsync(file.fileno())
+            os.fsync(journal.fileno())
+        os.replace(self._partial, self.path)
+
+    def _usable(self, path: Path, is_readable: Callable[[int], bool]) -> dict[int, _Record]:
+        """The chunks of a file whose bytes are those that were written and that need no second attempt."""
+        if not path.exists() or path.stat().st_size != self.num_bytes:
+            return {}
+        data = np.memmap(path, dtype=np.uint8, mode="r")
+        usable = {}
+        for start, record in self._read_journal().items():
+            first = start * self._row_bytes
+            is_whole = zlib.crc32(data[first : first + self._chunk_bytes(start)].data) == record.checksum
+            if is_whole and not any(is_readable(row) for row in record.unreadable):
+                usable[start] = record
+        return usable
+
+    def _read_journal(self) -> dict[int, _Record]:
+        try:
+            header, *lines = self._journal.read_text(encoding="utf-8").splitlines()
+            found = json.loads(header)
+            if any(found[name] != value for name, value in self._layout.items()):
+                return {}
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+        records = {}
+        for line in lines:
+            with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):  # cut off by a kill
+                entry = json.loads(line)
+                unreadable = {int(row): str(why) for row, why in entry.get("unreadable", {}).items()}
+                if entry["first_row"] in self.starts:
+                    records[entry["first_row"]] = _Record(entry["checksum"], unreadable)
+        return records
+
+    def _chunk_bytes(self, start: int) -> int:
+        return (min(start + self.chunk_rows, self.num_rows) - start) * self._row_bytes
+
+
+def _line(start: int, record: _Record) -> dict[str, Any]:
+    line: dict[str, Any] = {"first_row": start, "checksum": record.checksum}
+    return line | {"unreadable": record.unreadable} if record.unreadable else line
+
+
+def _write(file: Any, data: bytes, offset: int) -> None:
+    """Write all of `data`; through the file, since a full disk under a memory map would be a fatal signal."""
+    file.seek(offset)
+    while data:
+        data = data[file.write(data) :]

@@ -1,0 +1,243 @@
+"""The feature cache: the output of frozen stages, computed once per view of each image, shared by all runs.
+
+A view is one augmented version of every image of a split. Its features are one chunk file. They depend on
+the images, the frozen stages and their weights, the image size, the augmentation and the number of the view,
+and the name of the file is a digest of these. They do not depend on the method, the seed or the optimiser,
+so the runs of a comparison compute them once; a run with four views reuses the two that a run with two views
+computed.
+
+Every training view is augmented, including the first. Val and test have one view, without augmentation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+
+from kmcl.data.augmentation import AugmentationName
+from kmcl.data.dataset import Split
+from kmcl.data.decoding import DecodedImages
+from kmcl.data.loading import BatchLoader, LoaderSettings, default_num_workers
+from kmcl.data.sampling import EvaluationPlan, TrainingPlan
+from kmcl.data.source_cache import cache_folder
+from kmcl.encoders.stages import digest_of
+from kmcl.errors import InputError
+from kmcl.models.classifier import Classifier
+from kmcl.storage.chunk_file import Chunk, ChunkFile
+from kmcl.training.cached_batches import CachedBatchMaker, Features
+from kmcl.training.image_progress import ImageProgress
+from kmcl.training.view_images import CHUNK_IMAGES, ChunkPlan, ViewImages
+
+FORMAT = "kmcl-features-1"
+"""Part of every file's digest: raise it when the meaning of the stored features changes."""
+ANNOUNCED_BYTES = 2 * 10**9
+"""Splits that need more disk space than this are announced."""
+
+
+class FeatureCache:
+    """Loads batches of features of frozen stages, and computes those that are not in the cache yet.
+
+    The `images` of its batches are rows for `Classifier.score_rows`, in float16; targets and indices are
+    those of batches of images, and so are the order of a training epoch and the handling of unreadable
+    images.
+
+        cache = FeatureCache(classifier, LoaderSettings(image_size=128), num_views=4, console=console)
+        for batch in cache.eval_loader(split, "test", batch_size=64):
+            logits = classifier.score_rows(batch.images).logits
+
+    classifier: its encoder has frozen stages (`encoder.freeze`); it is moved to `device` to compute features.
+    loading:    image size, augmentation, sampling and seed of the batches, workers and image cache for
+                computing features, `skip_bad_images`, and the folder of the files, `cache_dir` (default:
+                `features` in the user's cache folder).
+    num_views:  augmented views of each training image, at least 1.
+    console:    where progress and waiting for another process are reported.
+    """
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        loading: LoaderSettings,
+        num_views: int,
+        console: Console,
+        device: str = "cpu",
+    ) -> None:
+        if num_views < 1:
+            raise InputError(f"num_views must be at least 1; got {num_views}")
+        if classifier.encoder.num_frozen_stages < 1:
+            raise InputError("a feature cache needs an encoder with frozen stages (--frozen-stages)")
+        self.num_views = num_views
+        self._classifier = classifier
+        self._loading = loading
+        self._console = console
+        self._device = device
+        self._folder = loading.cache_dir or cache_folder() / "features"
+
+    def train_loader(
+        self, split: Split, batch_size: int, *, rank: int = 0, world_size: int = 1
+    ) -> BatchLoader:
+        """Training batches: in every `num_views` epochs each view of an image is used once.
+
+        Computes the missing features, which may take a while. Raises InputError when they do not fit on
+        the disk, do not fit into float16, or when an image cannot be read and `skip_bad_images` is not set.
+        """
+        loading = self._loading
+        plan = TrainingPlan(
+            split.targets,
+            batch_size=batch_size,
+            sampling=loading.sampling,
+            seed=loading.seed,
+            rank=rank,
+            world_size=world_size,
+            balance_threshold=loading.balance_threshold,
+        )
+        maker = self._maker(split, "train", loading.augmentation, self.num_views, drop_unreadable=False)
+        return BatchLoader(maker, plan, num_workers=0, pin_memory=loading.pin_memory)
+
+    def eval_loader(
+        self, split: Split, name: str, batch_size: int, *, rank: int = 0, world_size: int = 1
+    ) -> BatchLoader:
+        """Batches of all images in order, without augmentation; computes and raises as `train_loader` does.
+
+        name: of the split, for messages.
+        """
+        plan = EvaluationPlan(len(split), batch_size=batch_size, rank=rank, world_size=world_size)
+        maker = self._maker(split, name, "none", 1, drop_unreadable=True)
+        return BatchLoader(maker, plan, num_workers=0, pin_memory=self._loading.pin_memory)
+
+    def _maker(
+        self,
+        split: Split,
+        name: str,
+        augmentation: AugmentationName,
+        num_views: int,
+        *,
+        drop_unreadable: bool,
+    ) -> CachedBatchMaker:
+        images = ViewImages(split, augmentation, self._loading)
+        files = [self._file(images, view, f"{name}, view {view + 1}") for view in range(num_views)]
+        self._announce(name, sum(file.num_missing_bytes for file in files))
+        unreadable: dict[int, str] = {}
+        for view, file in enumerate(files):
+            what = f"cached features of {name}" + (
+                f", view {view + 1} of {num_views}" if num_views > 1 else ""
+            )
+            with ImageProgress(self._console, what, len(split)) as progress:
+                try:
+                    unreadable |= file.complete(
+                        partial(self._compute, images, view, progress),
+                        on_wait=progress.wait_for_another,
+                    )
+                except OSError as error:
+                    raise InputError(
+                        f"{file.path}: the features of {name} cannot be written: {error.strerror or error}; "
+                        "those computed so far stay; choose another --cache-dir or free some space"
+                    ) from error
+        if unreadable and not self._loading.skip_bad_images:
+            raise InputError(next(iter(unreadable.values())))
+        return CachedBatchMaker(
+            [file.rows() for file in files],
+            split.targets,
+            self._loading.seed,
+            unreadable,
+            drop_unreadable=drop_unreadable,
+        )
+
+    def _announce(self, name: str, num_bytes: int) -> None:
+        """Print how much disk space is needed if it is a lot; refuse what cannot fit."""
+        folder = self._folder
+        while not folder.exists():
+            folder = folder.parent
+        free = shutil.disk_usage(folder).free
+        if num_bytes > free:
+            raise InputError(
+                f"the cached features of {name} need {num_bytes / 1e9:.1f} GB in {self._folder}, where "
+                f"{free / 1e9:.1f} GB are free; use fewer --cached-views, a smaller --image-size, more "
+                "--frozen-stages or another --cache-dir"
+            )
+        if num_bytes > ANNOUNCED_BYTES:
+            self._console.print(
+                f"the cached features of {name} will take {num_bytes / 1e9:.1f} GB in {self._folder} "
+                f"({free / 1e9:.1f} GB free)",
+                soft_wrap=True,
+                highlight=False,
+            )
+
+    def _file(self, images: ViewImages, view: int, what: str) -> ChunkFile:
+        identity = {
+            "format": FORMAT,
+            **images.identity,
+            "view": view,
+            "sample": images.sample(view),
+            **self._encoder_identity,
+        }
+        name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
+        about = {"what": what, **identity}
+        path = self._folder / f"{name}.features"
+        return ChunkFile(
+            path,
+            len(images.split),
+            self._row_shape,
+            dtype="<f2",
+            chunk_rows=CHUNK_IMAGES,
+            about=about,
+        )
+
+    @cached_property
+    def _encoder_identity(self) -> dict[str, Any]:
+        encoder = self._classifier.encoder
+        return {
+            "encoder": encoder.name,
+            "in_channels": encoder.in_channels,
+            "mean": list(encoder.mean),
+            "std": list(encoder.std),
+            "frozen_stages": encoder.num_frozen_stages,
+            "weights": digest_of(encoder.frozen_tensors()),
+            "timm": version("timm"),
+        }
+
+    @cached_property
+    def _row_shape(self) -> tuple[int, ...]:
+        size = self._loading.image_size
+        return tuple(self._features(torch.zeros(1, 3, size, size, dtype=torch.uint8)).shape[1:])
+
+    @torch.inference_mode()
+    def _features(self, images: torch.Tensor) -> Features:
+        features = self._classifier.to(self._device).frozen_rows(images.to(self._device))
+        halves: Features = features.half().cpu().contiguous().numpy()
+        if not np.isfinite(halves).all():
+            encoder = self._classifier.encoder
+            raise InputError(
+                f"the features of encoder '{encoder.name}' after {encoder.num_frozen_stages} stages reach "
+                f"{features.abs().max().item():.3g}, more than float16 can hold; use another number of "
+                "--frozen-stages, or --cached-views 0"
+            )
+        return halves
+
+    def _compute(
+        self, images: ViewImages, view: int, progress: ImageProgress, starts: Sequence[int]
+    ) -> Iterator[Chunk]:
+        plan = ChunkPlan(view, starts, len(images.split))
+        maker = images.maker(progress)
+        num_workers = self._loading.num_workers
+        if num_workers is None:
+            decodes = isinstance(maker.source, DecodedImages)
+            num_workers = default_num_workers(images.augmentation, decodes=decodes)
+        loader = BatchLoader(maker, plan, num_workers=num_workers, pin_memory=False)
+        progress.start(len(starts) * CHUNK_IMAGES)
+        try:
+            for start, batch in zip(starts, loader, strict=True):
+                rows = range(start, start + CHUNK_IMAGES)
+                bad = {row: why for row, why in loader.bad_images.items() if row in rows}
+                yield Chunk(self._features(batch.images), bad)
+                progress.advance(len(batch.indices))
+        finally:
+            loader.close()

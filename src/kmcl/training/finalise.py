@@ -1,0 +1,158 @@
+"""The end of a run: post-hoc parts, thresholds and calibration from val, one evaluation on test."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, cast
+
+from rich.console import Console
+from torch import nn
+
+from kmcl.data import Dataset
+from kmcl.data.cooccurrence import find_cooccurring_labels
+from kmcl.evaluation.predictions import Predictions
+from kmcl.evaluation.probability_intervals import fit_probability_intervals
+from kmcl.evaluation.summary import summarise_run
+from kmcl.models.classifier import Classifier
+from kmcl.models.description import FittedPart, ModelDescription
+from kmcl.models.folder import load_model, remove_unlisted_parts, save_description, save_model
+from kmcl.posthoc.interface import PosthocPart
+from kmcl.storage.atomic import write_json
+from kmcl.training.image_progress import ImageProgress
+from kmcl.training.inference import predict_split
+from kmcl.training.posthoc_fitting import Observations, Observed, corrected, fit_parts
+from kmcl.training.run_data import RunData
+from kmcl.training.run_folder import RunFolder
+from kmcl.training.settings import TrainingSettings
+from kmcl.training.task import Best
+
+
+@dataclass(frozen=True)
+class Finalisation:
+    """Finalises a run: everything that follows training, with the best weights.
+
+    parts:       the post-hoc parts, built from the encoder before training
+    module:      the encoder, where it is the user's own
+    """
+
+    run: RunFolder
+    settings: TrainingSettings
+    data: RunData
+    parts: Mapping[str, PosthocPart]
+    module: nn.Module | None
+    device: str
+    console: Console
+
+    @property
+    def dataset(self) -> Dataset:
+        return self.data.dataset
+
+    def run_to_metrics(self, best: Best | None) -> dict[str, Any]:
+        """Predict, evaluate, complete the model's description; the metrics it returns are written last."""
+        evaluation = self.settings.evaluation
+        remove_unlisted_parts(self.run.model)
+        classifier, description = load_model(self.run.model, self.module, taps=self._need_taps)
+        classifier.to(self.device)
+        predictions = {}
+        if "val" in self.dataset.splits:
+            description, predictions["val"] = self._fit_on_val(classifier, description)
+        elif self.parts:
+            self.console.print(
+                f"There is no val split to tune post-hoc parts on: the model has no {', '.join(self.parts)}."
+            )
+        if evaluation.measure_test and "test" in self.dataset.splits:
+            predictions["test"] = self._predict(classifier, "test").predictions
+        for name, predicted in predictions.items():
+            self.run.predictions_file(name).parent.mkdir(exist_ok=True)
+            predicted.save(self.run.predictions_file(name))
+        train_targets = self.dataset.splits["train"].targets
+        summary = summarise_run(
+            val=predictions.get("val"),
+            test=predictions.get("test"),
+            threshold=evaluation.threshold,
+            criterion=evaluation.threshold_criterion,
+            target=evaluation.threshold_target,
+            label_counts=(train_targets == 1).sum(axis=0),
+            seed=self.settings.optimisation.seed,
+        )
+        rules = replace(description.rules, cooccurrence=find_cooccurring_labels(train_targets))
+        if summary.thresholds is not None:
+            rules = replace(rules, thresholds=_numbers(summary.thresholds.values))
+        calibrator = summary.temperatures_and_biases
+        if calibrator is not None:
+            intervals = fit_probability_intervals(
+                predictions["val"], calibrator.temperatures, calibrator.biases
+            )
+            rules = replace(
+                rules,
+                temperatures=_numbers(calibrator.temperatures),
+                biases=_numbers(calibrator.biases),
+                probability_intervals=intervals.to_rows(),
+            )
+        description = replace(description, rules=rules)
+        save_description(self.run.model, description)
+        metrics = {"best": None if best is None else asdict(best), **summary.to_json()}
+        if best is not None and math.isnan(best.val_map):
+            metrics["best"]["val_map"] = None
+        write_json(self.run.metrics_file, metrics)
+        return metrics
+
+    @property
+    def _need_taps(self) -> bool:
+        return any(part.needs_frozen_stages for part in self.parts.values())
+
+    def _fit_on_val(
+        self, classifier: Classifier, description: ModelDescription
+    ) -> tuple[ModelDescription, Predictions]:
+        """Fit the post-hoc parts, save the model with them, and predict val; each split is read once."""
+        if classifier.posthoc:  # fitted and saved before an interruption
+            return description, self._predict_corrected(classifier)
+        if not self.parts:
+            return description, self._predict(classifier, "val").predictions
+        parts = {name: part.to(self.device) for name, part in self.parts.items()}
+        train = self._predict(classifier, "train", parts)
+        val = self._predict(classifier, "val", parts)
+        seed = self.settings.optimisation.seed
+        kept = fit_parts(parts, self.settings.posthoc, train, val, seed)
+        classifier.posthoc.update(kept)
+        fitted = tuple(FittedPart(name, part.sizes) for name, part in kept.items())
+        description = replace(description, posthoc=fitted)
+        save_model(self.run.model, classifier, description)
+        return description, corrected(val, kept)
+
+    def _predict_corrected(self, classifier: Classifier) -> Predictions:
+        """Predictions of val by a model with fitted parts, to the bit as when they were fitted."""
+        parts = {name: cast("PosthocPart", part) for name, part in classifier.posthoc.items()}
+        classifier.posthoc.clear()
+        val = self._predict(classifier, "val", parts)
+        classifier.posthoc.update(parts)
+        return corrected(val, parts)
+
+    def _predict(
+        self, classifier: Classifier, name: str, parts: Mapping[str, PosthocPart] | None = None
+    ) -> Observed:
+        """Predictions of a split, and what the parts observe of its images."""
+        loader = self.data.eval_loader(name)
+        split = self.dataset.splits[name]
+        observations = Observations(parts or {})
+        what = f"{name} for post-hoc parts" if parts else f"predictions of {name}"
+        with ImageProgress(self.console, what, len(split)) as progress:
+            if parts:
+                progress.start(len(split))
+            predictions = predict_split(
+                classifier,
+                self.dataset.labels,
+                split,
+                loader,
+                from_rows=self.data.from_rows,
+                on_progress=progress.advance if parts else None,
+                on_batch=observations.add if parts else None,
+            )
+        self.data.report_bad_images(name, loader)
+        return Observed(predictions, observations)
+
+
+def _numbers(values: Any) -> tuple[float, ...]:
+    return tuple(map(float, values))

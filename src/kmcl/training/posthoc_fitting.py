@@ -1,0 +1,94 @@
+"""Fitting post-hoc parts: their observations of the training and val images, and their weights from val."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from kmcl.encoders import Encoder, EncoderFeatures
+from kmcl.evaluation.predictions import Predictions
+from kmcl.evaluation.ranking import mean_average_precision
+from kmcl.methods.output import HeadOutput
+from kmcl.posthoc import find_part
+from kmcl.posthoc.interface import PosthocPart
+from kmcl.posthoc.options import PosthocOptions
+
+
+def prepare_parts(
+    options: Sequence[PosthocOptions], encoder: Encoder, num_labels: int
+) -> dict[str, PosthocPart]:
+    """The parts, not yet fitted, built from the encoder as it is before training."""
+    return {part.name: find_part(part.name)(encoder, num_labels) for part in options}
+
+
+@dataclass
+class Observations:
+    """Collects the uncorrected logits and the parts' observations of a split, in the split's order."""
+
+    parts: Mapping[str, PosthocPart]
+    _logits: list[Tensor] = field(default_factory=list)
+    _seen: dict[str, list[Tensor]] = field(default_factory=dict)
+
+    def add(self, encoded: EncoderFeatures, output: HeadOutput) -> None:
+        """Collect the outputs of a batch."""
+        self._logits.append(output.logits.float().cpu())
+        for name, part in self.parts.items():
+            self._seen.setdefault(name, []).append(part.observe(encoded, output).float().cpu())
+
+    @property
+    def logits(self) -> Tensor:
+        return torch.cat(self._logits)
+
+    def of(self, name: str) -> Tensor:
+        return torch.cat(self._seen[name])
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A split's predictions without corrections, and the parts' observations of its images."""
+
+    predictions: Predictions
+    observations: Observations
+
+
+def fit_parts(
+    parts: Mapping[str, PosthocPart],
+    options: Sequence[PosthocOptions],
+    train: Observed,
+    val: Observed,
+    seed: int,
+) -> dict[str, PosthocPart]:
+    """Fit each part on train and tune it on val, one after the other; returns those worth keeping."""
+    score = map_of_logits(val.predictions)
+    logits = val.observations.logits.double()
+    targets = torch.from_numpy(train.predictions.targets)
+    kept = {}
+    for chosen in options:
+        part = parts[chosen.name]
+        part.fit(train.observations.of(chosen.name), targets, chosen, seed)
+        logits = part.tune(val.observations.of(chosen.name), logits, score)
+        if part.is_worth_keeping:
+            kept[chosen.name] = part
+    return kept
+
+
+@torch.inference_mode()
+def corrected(observed: Observed, parts: Mapping[str, PosthocPart]) -> Predictions:
+    """The predictions with the corrections of the parts: those of the classifier that holds them."""
+    logits = observed.observations.logits
+    for name, part in parts.items():
+        device = next(part.buffers()).device
+        logits = logits + part(observed.observations.of(name).to(device)).float().cpu()
+    return replace(observed.predictions, scores=logits.sigmoid().numpy())
+
+
+def map_of_logits(predictions: Predictions) -> Callable[[Tensor], float]:
+    """A function from logits of these images to their mAP."""
+
+    def score(logits: Tensor) -> float:
+        return mean_average_precision(replace(predictions, scores=logits.sigmoid().float().numpy()))
+
+    return score

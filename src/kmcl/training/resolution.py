@@ -1,0 +1,226 @@
+"""From flat names and values to the settings of a run, and back.
+
+A flat name is what a flag, `kmcl compare` and Python keywords use: `learning_rate`, `encoder`, or an option
+of the method such as `kernel`. Values come from the defaults, then a preset, then a file, then flags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from kmcl.errors import InputError, suggest
+from kmcl.methods import METHODS, find_method, methods_with
+from kmcl.posthoc.options import PosthocOptions
+from kmcl.training.presets import PRESETS, preset_options
+from kmcl.training.settings import GROUPS, TrainingSettings
+
+DEFAULT_METHOD = "kmcl"
+
+SINCE_0_1_0 = "Settings are in groups since 0.1.0; a run of an earlier version cannot be continued"
+
+MAIN_FIELDS = {"data": "spec", "encoder": "name", "method": "name"}
+"""In a file, `method: asl` is short for `method: {name: asl}`."""
+
+_OTHER_NAMES = {("data", "spec"): "data", ("data", "options"): "data_options", ("encoder", "name"): "encoder"}
+
+FLAT_NAMES: dict[str, tuple[str, str]] = {
+    _OTHER_NAMES.get((group, field), field): (group, field)
+    for group, model in GROUPS.items()
+    for field in model.model_fields
+}
+"""Group and field of every setting that all methods have, by its flat name."""
+
+
+def setting_names() -> list[str]:
+    """All flat names, including the options of all methods."""
+    options = dict.fromkeys(name for method in METHODS.values() for name in method.option_names)
+    return [*FLAT_NAMES, "method", "posthoc", *options]
+
+
+def resolve_settings(
+    data: str | None,
+    preset: str = "default",
+    file: Path | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> TrainingSettings:
+    """Defaults, then the preset, then the file, then the flags (those that are not None)."""
+    values = merge_values(data, preset, file, flags)
+    return settings_from_values(values, str(file) if file else "settings", preset)
+
+
+def merge_values(
+    data: str | None, preset: str, file: Path | None, flags: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Values of the preset, the file and the flags by flat name; a later source overrides an earlier one."""
+    if preset not in PRESETS:
+        raise InputError(
+            f"preset must be one of {', '.join(PRESETS)}; got {preset!r}{suggest(preset, PRESETS)}"
+        )
+    from_file = read_settings_file(file) if file else {}
+    from_flags = {name: value for name, value in (flags or {}).items() if value is not None}
+    return PRESETS[preset] | from_file | ({"data": data} if data else {}) | from_flags
+
+
+def settings_from_values(
+    values: Mapping[str, Any], source: str = "settings", preset: str = "default"
+) -> TrainingSettings:
+    """Settings from values by flat names; `source` says in messages where they came from.
+
+    An option that the chosen method does not have is an error that names the methods that have it. Options in
+    the preset apply to the methods that have them.
+    """
+    name = values.get("method") or DEFAULT_METHOD
+    method = find_method(name)
+    nested: dict[str, Any] = {group: {} for group in GROUPS}
+    options = {key: value for key, value in preset_options(preset).items() if key in method.option_names}
+    for key, value in values.items():
+        if key in FLAT_NAMES:
+            group, field = FLAT_NAMES[key]
+            nested[group][field] = value
+        elif key not in ("method", "posthoc"):
+            if key not in method.option_names and not methods_with(key):
+                raise InputError(f"{source}: unknown setting {key!r}{suggest(key, setting_names())}")
+            options[key] = value
+    if "spec" not in nested["data"]:
+        raise InputError(f"{source}: data must be given")
+    nested["method"] = {"name": name, **options}
+    nested["posthoc"] = _posthoc(values.get("posthoc"), method.posthoc, nested["encoder"])
+    settings = _validated(nested, source)
+    _check_cached_views(settings, source)
+    return settings
+
+
+def flat_values(settings: TrainingSettings) -> dict[str, Any]:
+    """Every setting by its flat name, the method's options included: what `settings_from_values` takes."""
+    values = {name: getattr(getattr(settings, group), field) for name, (group, field) in FLAT_NAMES.items()}
+    options = {name: value for name, value in settings.method if name != "name"}
+    return values | {"method": settings.method.name, "posthoc": spell_parts(settings.posthoc)} | options
+
+
+def spell_parts(parts: Iterable[PosthocOptions]) -> str:
+    """The post-hoc parts as `--posthoc` takes them."""
+    words = []
+    for part in parts:
+        given = part.model_dump(exclude={"name"}, exclude_defaults=True)
+        options = ",".join(f"{name}={value}" for name, value in given.items())
+        words.append(f"{part.name}:{options}" if options else part.name)
+    return ",".join(words) or "none"
+
+
+def read_settings(path: Path) -> TrainingSettings:
+    """The complete settings of a run, from the file in its folder."""
+    return settings_from_values(read_settings_file(path), str(path))
+
+
+def read_settings_file(path: Path) -> dict[str, Any]:
+    """Read a YAML file of settings in groups, as values by flat names."""
+    groups = _read_yaml(path)
+    values: dict[str, Any] = {}
+    flat_of = {place: name for name, place in FLAT_NAMES.items()}
+    for group, content in groups.items():
+        if group == "posthoc":
+            values["posthoc"] = content
+            continue
+        if group not in (*GROUPS, "method"):
+            raise InputError(f"{path}: {_unknown_group(str(group))}")
+        if isinstance(content, str) and group in MAIN_FIELDS:
+            content = {MAIN_FIELDS[group]: content}
+        if not isinstance(content, dict):
+            raise InputError(
+                f"{path}: {group} must hold its settings as name: value lines; got {content!r}. {SINCE_0_1_0}"
+            )
+        for name, value in content.items():
+            if group == "method":
+                values["method" if name == "name" else str(name)] = value
+            elif (group, name) in flat_of:
+                values[flat_of[group, name]] = value
+            else:
+                hint = suggest(str(name), GROUPS[group].model_fields)
+                raise InputError(f"{path}: unknown setting {name!r} in {group}{hint}")
+    return values
+
+
+def _unknown_group(name: str) -> str:
+    if name in FLAT_NAMES:
+        group, field = FLAT_NAMES[name]
+        return f"{name} belongs in the group {group}, as {field}. {SINCE_0_1_0}"
+    if methods_with(name):
+        return f"{name} belongs in the group method, as {name}. {SINCE_0_1_0}"
+    known = [*GROUPS, "method", "posthoc"]
+    return f"unknown group {name!r}{suggest(name, [*known, *setting_names()])}; groups are {', '.join(known)}"
+
+
+def _read_yaml(path: Path) -> dict[Any, Any]:
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: is not UTF-8 text (byte {error.start})") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise InputError(f"{path}{line}: is not YAML: {getattr(error, 'problem', error)}") from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: must hold groups of settings; it holds a {type(values).__name__}")
+    return values
+
+
+def _posthoc(chosen: Any, defaults: Iterable[str], encoder: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The parts with their options: those chosen, else the method's defaults that this encoder supports."""
+    from kmcl.posthoc.registry import find_part, parse_parts, read_parts
+
+    frozen = bool(encoder.get("frozen_stages"))
+    if chosen is None:
+        names = [name for name in defaults if frozen or not find_part(name).needs_frozen_stages]
+        return read_parts({"name": name} for name in names)
+    if not isinstance(chosen, str | list | tuple):
+        raise InputError(f"posthoc must be names of parts or none; got {chosen!r}")
+    parts = read_parts(parse_parts(chosen) if isinstance(chosen, str) else chosen)
+    for part in parts:
+        if find_part(part.name).needs_frozen_stages and not frozen:
+            raise InputError(
+                f"posthoc {part.name} needs frozen stages of the encoder, and there are none; "
+                "give --frozen-stages"
+            )
+    return parts
+
+
+def _validated(nested: Mapping[str, Any], source: str) -> TrainingSettings:
+    try:
+        return TrainingSettings(**nested)
+    except ValidationError as error:
+        first = error.errors()[0]
+        cause = first.get("ctx", {}).get("error")
+        if isinstance(cause, InputError):
+            raise InputError(f"{source}: {cause}") from error
+        group, *rest = map(str, first["loc"])
+        field = ".".join(rest)
+        name = _OTHER_NAMES.get((group, field), field)
+        raise InputError(f"{source}: {name}: {first['msg']}; got {first['input']!r}") from error
+
+
+def _check_cached_views(settings: TrainingSettings, source: str) -> None:
+    views = settings.encoder.cached_views
+    if views == 0:
+        return
+    if settings.encoder.frozen_stages == 0:
+        raise InputError(
+            f"{source}: cached_views {views} needs frozen_stages: only features that are never trained can "
+            "be cached"
+        )
+    if views > 1 and settings.data.augmentation == "none":
+        raise InputError(
+            f"{source}: cached_views {views} with augmentation 'none' would cache equal views; use 1"
+        )
+    if settings.machine.compile:
+        raise InputError(
+            f"{source}: compile has no effect on what is trained with cached_views; leave it out"
+        )

@@ -1,0 +1,124 @@
+"""The dataset of a run and the loaders of its splits, of images or of cached features."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from kmcl.data import Dataset, open_dataset
+from kmcl.data.loading import BatchLoader, LoaderSettings, make_eval_loader, make_train_loader
+from kmcl.data.selection import take_fraction
+from kmcl.errors import InputError
+from kmcl.models.classifier import Classifier
+from kmcl.training.feature_cache import FeatureCache
+from kmcl.training.settings import TrainingSettings
+
+IN_MEMORY = "memory:"
+"""Starts the dataset spec of a run that was given a `Dataset` object."""
+
+MEMORY_CACHE_LIMIT = 4 * 2**30
+"""Bytes of decoded images that cache="auto" keeps in memory."""
+
+
+def open_run_dataset(settings: TrainingSettings, dataset: Dataset | None = None) -> Dataset:
+    """The dataset that the settings name, or the one given, with the part of train that the settings want."""
+    data = settings.data
+    if dataset is None and data.spec.startswith(IN_MEMORY):
+        raise InputError(
+            f"{data.spec.removeprefix(IN_MEMORY)}: the run was trained on a Dataset in memory; continue it "
+            "in Python with kmcl.resume(run, data=dataset)"
+        )
+    dataset = dataset or open_dataset(data.spec, **data.options)
+    if "train" not in dataset.splits or len(dataset.splits["train"]) == 0:
+        raise InputError(f"{dataset.name}: has no images to train on (no train split)")
+    if data.train_fraction < 1:
+        part = take_fraction(dataset.splits["train"], data.train_fraction, settings.optimisation.seed)
+        dataset = replace(dataset, splits=dataset.splits | {"train": part})
+    if not (dataset.splits["train"].targets == 1).any():
+        raise InputError(f"{dataset.name}: no image of the train split carries any label")
+    return dataset
+
+
+class RunData:
+    """Gives the batches of a run.
+
+    from_rows: whether they hold rows of the encoder's frozen stages (cached features) instead of images
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        settings: TrainingSettings,
+        classifier: Classifier,
+        console: Console,
+        device: str,
+    ) -> None:
+        self.dataset = dataset
+        self._settings = settings
+        self._image_size = classifier.encoder.input_size
+        self._console = console
+        self._cache: FeatureCache | None = None
+        if views := settings.encoder.cached_views:
+            self._cache = FeatureCache(classifier, self._loading(), views, console, device)
+
+    @property
+    def from_rows(self) -> bool:
+        return self._cache is not None
+
+    def train_loader(self, rank: int = 0, world_size: int = 1) -> BatchLoader:
+        split = self.dataset.splits["train"]
+        loading = self._loading(world_size)
+        if self._cache is not None:
+            loader = self._cache.train_loader(split, loading.batch_size, rank=rank, world_size=world_size)
+        else:
+            loader = make_train_loader(split, loading, rank=rank, world_size=world_size)
+        if len(loader) == 0:
+            raise InputError(
+                f"the train split has {len(split)} images, too few for a batch of "
+                f"{self._settings.optimisation.batch_size}; use a smaller --batch-size"
+            )
+        return loader
+
+    def eval_loader(self, name: str, rank: int = 0, world_size: int = 1) -> BatchLoader:
+        """The images of a split in its order, not augmented."""
+        split = self.dataset.splits[name]
+        loading = self._loading(world_size)
+        if self._cache is not None:
+            return self._cache.eval_loader(split, name, loading.batch_size, rank=rank, world_size=world_size)
+        return make_eval_loader(split, loading, rank=rank, world_size=world_size)
+
+    def report_bad_images(self, name: str, loader: BatchLoader) -> None:
+        """Print which images of a split could not be read, once all of it has been."""
+        if not loader.bad_images:
+            return
+        num_images = len(self.dataset.splits[name])
+        self._console.print(f"{len(loader.bad_images)} of {num_images} images could not be read in {name}:")
+        for message in list(loader.bad_images.values())[:10]:
+            self._console.print(f"  {message}", soft_wrap=True)
+
+    def _loading(self, world_size: int = 1) -> LoaderSettings:
+        settings, batch_size = self._settings.data, self._settings.optimisation.batch_size
+        if batch_size % world_size:
+            raise InputError(f"batch_size {batch_size} must be a multiple of the {world_size} processes")
+        return LoaderSettings(
+            batch_size=batch_size // world_size,
+            image_size=self._image_size,
+            num_workers=settings.workers,
+            augmentation=settings.augmentation,
+            sampling=settings.sampling,
+            cache=self._image_cache(),
+            cache_dir=settings.cache_dir,
+            seed=self._settings.optimisation.seed,
+            skip_bad_images=settings.skip_bad_images,
+            pin_memory=torch.cuda.is_available(),
+        )
+
+    def _image_cache(self) -> Any:
+        if self._settings.data.cache != "auto":
+            return self._settings.data.cache
+        num_images = sum(len(split) for split in self.dataset.splits.values())
+        num_bytes = 3 * num_images * self._image_size**2
+        return "memory" if num_bytes <= MEMORY_CACHE_LIMIT else "none"

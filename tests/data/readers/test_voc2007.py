@@ -1,0 +1,104 @@
+"""VOC 2007 in miniature, with its spaces, parts and difficult objects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from kmcl.data import UNKNOWN, open_dataset
+from kmcl.data.readers.voc2007 import VOC_LABELS
+from kmcl.errors import InputError
+
+PERSON, DOG, CAR = (VOC_LABELS.index(name) for name in ("person", "dog", "car"))
+
+
+def voc_object(name: str, difficult: str | None = "0", parts: str = "") -> str:
+    mark = "" if difficult is None else f"<difficult>{difficult}</difficult>"
+    return f"<object>\n  <name>{name}</name>{mark}{parts}<bndbox><xmin>1</xmin></bndbox></object>"
+
+
+def write_voc(root: Path, annotations: dict[str, str], lists: dict[str, str]) -> None:
+    for folder in ("Annotations", "ImageSets/Main", "JPEGImages"):
+        (root / folder).mkdir(parents=True)
+    for image_id, objects in annotations.items():
+        text = f"<annotation><filename>{image_id}.jpg</filename>{objects}</annotation>"
+        (root / "Annotations" / f"{image_id}.xml").write_text(text)
+        Image.new("RGB", (20, 10)).save(root / "JPEGImages" / f"{image_id}.jpg")
+    for name, text in lists.items():
+        (root / "ImageSets/Main" / f"{name}.txt").write_text(text)
+
+
+@pytest.fixture
+def devkit(tmp_path: Path) -> Path:
+    head = "<part><name>head</name><bndbox/></part>"
+    annotations = {
+        "000005": voc_object("\n person \n", "0", head) + voc_object("dog", " 1 "),
+        "000007": voc_object("dog", "1") + voc_object("dog", "0") + voc_object("car", None),
+        "000009": voc_object("car", "\n1\n"),
+        "000001": voc_object("person", "1"),
+    }
+    lists = {
+        "trainval": "000005 \n000007\n  000009\n\n",
+        "test": "000001\n",
+        "dog_trainval": "000005  0\n000007  1\n",
+    }
+    write_voc(tmp_path / "VOCdevkit" / "VOC2007", annotations, lists)
+    return tmp_path / "VOCdevkit"
+
+
+def test_labels_targets_and_difficult_objects(devkit: Path) -> None:
+    dataset = open_dataset(f"voc2007:{devkit}", val_fraction=0)
+    assert dataset.num_labels == 20
+    assert {name: len(split) for name, split in dataset.splits.items()} == {"train": 3, "test": 1}
+    train = dataset.splits["train"]
+    expected = np.zeros((3, 20), dtype=np.int8)
+    expected[0, [PERSON, DOG]] = expected[1, [DOG, CAR]] = expected[2, CAR] = 1
+    assert np.array_equal(train.targets, expected)
+    assert train.ignored is not None
+    assert np.argwhere(train.ignored).tolist() == [[0, DOG], [2, CAR]]
+    assert train.images.load(0).shape == (10, 20, 3)
+    assert train.images.name(2).endswith("JPEGImages/000009.jpg")
+    ignored = dataset.splits["test"].ignored
+    assert ignored is not None
+    assert np.argwhere(ignored).tolist() == [[0, PERSON]]
+
+
+@pytest.mark.parametrize(("choice", "value"), [("positive", 1), ("unknown", UNKNOWN), ("absent", 0)])
+def test_difficult_is_an_option_and_always_ignored(devkit: Path, choice: str, value: int) -> None:
+    train = open_dataset(f"voc2007:{devkit / 'VOC2007'}", val_fraction=0, difficult=choice).splits["train"]
+    assert train.targets[0, DOG] == value
+    assert train.targets[1, DOG] == 1
+    assert train.ignored is not None
+    assert train.ignored[0, DOG]
+    assert not train.ignored[1, DOG]
+
+
+def test_validation_is_cut_from_trainval(tmp_path: Path) -> None:
+    ids = [f"{number:06}" for number in range(40)]
+    annotations = {
+        image_id: voc_object("dog" if number % 2 else "cat") for number, image_id in enumerate(ids)
+    }
+    write_voc(tmp_path / "VOC2007", annotations, {"trainval": "\n".join(ids)})
+    dataset = open_dataset(f"voc2007:{tmp_path}", val_fraction=0.2)
+    assert {name: len(split) for name, split in dataset.splits.items()} == {"train": 32, "val": 8}
+    assert dataset.splits["val"].targets.sum(axis=0)[DOG] == 4
+
+
+def test_errors_name_the_file(devkit: Path, tmp_path: Path) -> None:
+    root = devkit / "VOC2007"
+    (root / "Annotations/000007.xml").write_text("<annotation><object><name>dgo</name></object></annotation>")
+    with pytest.raises(InputError, match=r"000007\.xml: object 'dgo'.*did you mean 'dog'"):
+        open_dataset(f"voc2007:{devkit}")
+    (root / "Annotations/000007.xml").write_text("<annotation><object>")
+    with pytest.raises(InputError, match=r"000007\.xml cannot be read"):
+        open_dataset(f"voc2007:{devkit}")
+    (root / "Annotations/000007.xml").unlink()
+    with pytest.raises(InputError, match=r"trainval\.txt line 2: annotation .*000007\.xml is missing"):
+        open_dataset(f"voc2007:{devkit}")
+    with pytest.raises(InputError, match="holds no VOC2007"):
+        open_dataset(f"voc2007:{root / 'JPEGImages'}")
+    with pytest.raises(InputError, match="does not exist"):
+        open_dataset(f"voc2007:{tmp_path / 'nowhere'}")

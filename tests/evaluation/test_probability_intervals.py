@@ -1,0 +1,99 @@
+"""Probability intervals: their coverage, and that they widen where val has less evidence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from kmcl.errors import InputError
+from kmcl.evaluation.predictions import Predictions
+from kmcl.evaluation.probability_intervals import ProbabilityIntervals, fit_probability_intervals
+from kmcl.evaluation.temperature import fit_temperatures
+
+
+def simulate(num_images: int, seed: int, sigma: np.ndarray | None = None, unknown: float = 0.0):
+    """Two labels with true calibrations; the second is rare."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(0, 2, (num_images, 2))
+    truth = expit(logits / np.array([2.0, 0.8]) + np.array([0.5, -3.0]))
+    targets = (rng.random(truth.shape) < truth).astype(np.int8)
+    targets[rng.random(truth.shape) < unknown] = -1
+    names = tuple(map(str, range(num_images)))
+    scores = expit(logits).astype(np.float32)
+    return Predictions(("a", "b"), names, scores, targets, sigma=sigma), truth
+
+
+def test_nine_in_ten_intervals_contain_the_true_frequency():
+    inside = []
+    for seed in range(60):
+        val, _ = simulate(400, seed)
+        fitted = fit_temperatures(val, with_bias=True, prior_count=0)
+        intervals = fit_probability_intervals(val, fitted.temperatures, fitted.biases)
+        test, truth = simulate(50, 1000 + seed)
+        interval = intervals.interval(test.scores, fitted.apply(test.scores), None)
+        inside.append(((interval.low <= truth) & (truth <= interval.high)).mean(axis=0))
+    coverage = np.mean(inside, axis=0)
+    assert (coverage > 0.84).all()
+    assert (coverage < 0.97).all()
+
+
+def test_the_covariance_is_that_of_the_fit():
+    """Against the spread of fits over repeated val sets, which Laplace's approximation predicts."""
+    lines, predicted = [], []
+    for seed in range(150):
+        val, _ = simulate(600, seed)
+        fitted = fit_temperatures(val, with_bias=True, prior_count=0)
+        lines.append([1 / fitted.temperatures[0], fitted.biases[0]])
+        covariance = fit_probability_intervals(val, fitted.temperatures, fitted.biases).covariances[0]
+        predicted.append(np.sqrt(np.diag(covariance))[:2])
+    np.testing.assert_allclose(np.std(lines, axis=0), np.mean(predicted, axis=0), rtol=0.2)
+
+
+def test_less_val_and_an_unusual_sigma_widen_the_interval():
+    rng = np.random.default_rng(3)
+    sigma = np.exp(rng.normal(0.2, 0.1, (500, 2))).astype(np.float32)
+    val, _ = simulate(500, 1, sigma)
+    temperatures, biases = np.array([2.0, 0.8]), np.array([0.5, -3.0])
+    intervals = fit_probability_intervals(val, temperatures, biases)
+    scores = np.full((3, 2), 0.6, dtype=np.float32)
+    probability = expit(np.log(0.6 / 0.4) / temperatures + biases) * np.ones((3, 1))
+    usual = np.exp(0.2)
+    low, high = intervals.interval(scores, probability, np.array([[usual] * 2, [1.6] * 2, [0.9] * 2]))
+    assert (low < probability).all()
+    assert (probability < high).all()
+    widths = high - low
+    assert (widths[1:] > 1.2 * widths[0]).all()
+    few = Predictions(val.labels, val.names[:60], val.scores[:60], val.targets[:60], sigma=val.sigma[:60])
+    fewer = fit_probability_intervals(few, temperatures, biases).interval(
+        scores[:1], probability[:1], np.full((1, 2), usual)
+    )
+    assert (fewer.high - fewer.low > 1.5 * widths[0]).all()
+
+
+def test_unknown_targets_tell_nothing():
+    val, _ = simulate(300, 2, unknown=0.5)
+    known = val.targets[:, 0] != -1
+    only = Predictions(
+        ("a",), tuple(np.array(val.names)[known]), val.scores[known, :1], val.targets[known, :1]
+    )
+    one = fit_probability_intervals(val, np.ones(2), np.zeros(2)).covariances[0]
+    np.testing.assert_allclose(one, fit_probability_intervals(only, np.ones(1), np.zeros(1)).covariances[0])
+
+
+def test_a_label_that_val_never_shows_is_unknown_not_certain():
+    val = Predictions(("a",), ("x",), np.array([[0.2]], dtype=np.float32), np.array([[-1]], dtype=np.int8))
+    intervals = fit_probability_intervals(val, np.ones(1), np.zeros(1))
+    low, high = intervals.interval(np.array([[0.2]]), np.array([[0.2]]), None)
+    assert low[0, 0] < 0.05
+    assert high[0, 0] > 0.5
+
+
+def test_rows_and_back():
+    val, _ = simulate(300, 4)
+    intervals = fit_probability_intervals(val, np.ones(2), np.zeros(2))
+    again = ProbabilityIntervals.from_rows(intervals.to_rows())
+    for ours, theirs in zip(intervals, again, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+    with pytest.raises(InputError, match="8 numbers"):
+        ProbabilityIntervals.from_rows(((1.0, 2.0),))

@@ -1,0 +1,151 @@
+"""The Gaussian process against its formula written out, its limits, and what it is for."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from kmcl.encoders.timm_encoder import build_encoder
+from kmcl.evaluation.predictions import Predictions
+from kmcl.posthoc.frozen_gp import NOISE, VARIANCE, WEIGHTS, FrozenFeatureGP
+from kmcl.training.posthoc_fitting import map_of_logits
+from random_inputs import make_targets
+
+NUM_STAGES = 2
+
+
+def small_encoder(seed=0):
+    torch.manual_seed(seed)
+    return build_encoder("test_resnet", image_size=32, frozen_stages=NUM_STAGES, taps=True).eval()
+
+
+def filled(num_images=12, num_labels=3, unknown=0.2):
+    process = FrozenFeatureGP(small_encoder(), num_labels)
+    statistics = torch.randn(num_images, sum(process.widths), generator=torch.Generator().manual_seed(1))
+    targets = make_targets(num_images, num_labels, unknown=unknown, seed=3)
+    process.fit_images(statistics, targets)
+    process.set_weight(0.7)
+    return process, statistics, targets
+
+
+def test_it_observes_the_frozen_stages_and_the_last_map_before_training():
+    encoder = small_encoder()
+    process = FrozenFeatureGP(encoder, num_labels=2)
+    images = torch.randn(3, 3, 32, 32)
+    with torch.no_grad():
+        before = encoder(images)
+        expected = [*before.taps.statistics, before.spatial.mean(1), before.spatial.std(1, correction=0)]
+        for name, parameter in encoder.backbone.named_parameters():
+            if name.startswith("layer4"):  # as training does
+                parameter.add_(0.1)
+        after = encoder(images)
+        assert not torch.allclose(after.spatial, before.spatial)
+        seen = process.train().statistics(after.taps)
+    torch.testing.assert_close(seen, torch.cat(expected, dim=1), rtol=1e-4, atol=1e-5)
+    assert seen.shape[1] == sum(process.widths)
+    assert not any(parameter.requires_grad for parameter in process.parameters())
+
+
+def test_the_correction_is_the_mean_of_the_gaussian_process_written_out():
+    process, statistics, targets = filled()
+    # Mixtures of the training images, so that no direction of them is lost in the projection.
+    shares_of_images = torch.randn(4, 12, generator=torch.Generator().manual_seed(2))
+    asked = (shares_of_images / shares_of_images.sum(dim=1, keepdim=True)) @ statistics
+    deviations, centre = torch.std_mean(statistics.double(), dim=0, correction=0)
+    shares = torch.cat([torch.full((width,), width**-0.5) for width in process.widths])
+
+    def directions(rows):
+        scaled = (rows.double() - centre) / deviations * shares
+        return scaled / scaled.norm(dim=1, keepdim=True)
+
+    def similarity(one, other):
+        return math.exp(-float((one - other).square().sum()) / (8 * VARIANCE))
+
+    remembered, new = directions(statistics), directions(asked)
+    covariance = np.array([[similarity(n, m) for m in remembered] for n in remembered])
+    expected = np.zeros((4, 3))
+    for k in range(3):
+        known = (targets[:, k] != -1).numpy()
+        rate = float((targets[:, k] == 1).sum()) / known.sum()
+        residuals = np.where(known, (targets[:, k] == 1).numpy() - rate, 0)
+        coefficients = np.linalg.inv(covariance + NOISE * np.eye(12)) @ residuals
+        for n in range(4):
+            likeness = [similarity(new[n], m) for m in remembered]
+            expected[n, k] = 0.7 * (likeness @ coefficients) / math.sqrt(rate * (1 - rate))
+    found = process(asked).double()
+    torch.testing.assert_close(found, torch.from_numpy(expected), atol=2e-3, rtol=2e-3)  # float16 directions
+
+
+def test_the_same_images_give_the_same_process_and_no_random_state_is_touched():
+    process, statistics, targets = filled()
+    state = torch.get_rng_state()
+    again = FrozenFeatureGP(small_encoder(), 3)
+    torch.set_rng_state(state)
+    again.fit_images(statistics, targets)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(again.directions, process.directions)
+    assert torch.equal(again.coefficients, process.coefficients)
+
+
+def test_degenerate_images_and_labels_stay_finite():
+    process, statistics, targets = filled()
+    statistics[:, :5] = 3.0  # channels that are dead
+    targets[:, 0], targets[:, 1], targets[:, 2] = -1, 0, 1
+    process.fit_images(statistics, targets)
+    correction = process(torch.cat([statistics, 1e4 * statistics, torch.zeros(1, statistics.shape[1])]))
+    assert torch.isfinite(correction).all()
+    assert (correction.abs() < 1e-3).all()  # nothing was learned where nothing differs
+    process.fit_images(statistics[:1].expand(4, -1), targets[:4])
+    assert torch.isfinite(process(statistics)).all()
+
+
+def test_under_autocast_it_computes_in_float32():
+    encoder = small_encoder()
+    process = FrozenFeatureGP(encoder, num_labels=2)
+    images = torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(4))
+    with torch.no_grad():
+        exact = process.statistics(encoder(images).taps)
+        process.fit_images(exact, torch.eye(8, 2, dtype=torch.int8))
+        process.set_weight(1.0)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            seen = process.statistics(encoder(images).taps)
+            correction = process(seen)
+    assert seen.dtype == correction.dtype == torch.float32
+    # The first stages compute in bfloat16, good to some 1 %.
+    torch.testing.assert_close(correction, process(exact), rtol=0, atol=0.1)
+    assert process(exact).abs().max() > 0.3
+
+
+def test_a_weight_below_zero_is_refused():
+    with pytest.raises(ValueError, match="weight must be at least 0"):
+        filled()[0].set_weight(-0.1)
+
+
+def test_val_decides_how_much_it_counts():
+    process = FrozenFeatureGP(small_encoder(), 2)
+    rng = np.random.default_rng(0)
+    targets = (rng.random((300, 2)) < 0.4).astype(np.int8)
+    statistics = rng.normal(size=(300, sum(process.widths))).astype(np.float32)
+    statistics[:, :40] += 2 * targets[:, :1]
+    statistics[:, 40:80] += 2 * targets[:, 1:]
+    seen = torch.from_numpy(statistics)
+    process.fit_images(seen[:200], torch.from_numpy(targets[:200]))
+    names = tuple(f"{row}.jpg" for row in range(100))
+
+    def val(scores):
+        return Predictions(("a", "b"), names, scores.astype(np.float32), targets[200:])
+
+    def tuned(predictions):
+        logits = torch.logit(torch.from_numpy(predictions.scores).double())
+        return logits, process.tune(seen[200:], logits, map_of_logits(predictions))
+
+    logits, corrected = tuned(val(0.4 + 0.2 * rng.random((100, 2))))
+    assert process.is_worth_keeping
+    assert float(process.weight) in WEIGHTS
+    torch.testing.assert_close(corrected, logits + process(seen[200:]), rtol=1e-5, atol=1e-5)
+    logits, unchanged = tuned(val(0.25 + 0.5 * targets[200:]))
+    torch.testing.assert_close(unchanged, logits)
+    assert not process.is_worth_keeping
