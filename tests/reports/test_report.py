@@ -231,3 +231,17 @@ def test_the_similarity_figure_from_the_command_line(program, tmp_path):
         "similarity.png",
         "similarity.csv",
     }
+
+
+def test_the_summary_shows_values_and_not_settings_objects(report_of_two: Path):
+    html = report_of_two.read_text(encoding="utf-8")
+    summary = html[html.index('id="summary"') : html.index('id="comparison"')]
+    rows = re.findall(r"<tr>(.*?)</tr>", summary, re.DOTALL)
+    cells = [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row, re.DOTALL) for row in rows]
+    found = {row[0]: row[1:] for row in cells if row}
+    assert found["data"] == ["digits", "digits"]
+    assert found["method"] == ["kmcl", "asl"]
+    assert found["encoder"] == ["test_convnext", "test_convnext"]
+    assert found["posthoc"] == ["kernel_vote", "none"]
+    assert "name=&#x27;" not in html
+    assert "name='" not in html

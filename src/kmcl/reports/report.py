@@ -145,9 +145,9 @@ def summary_section(runs: Sequence[RunParts], measured: Sequence[Measured]) -> S
 
 
 def _summary(run: RunParts, one: Measured | None) -> dict[str, Cell]:
-    settings = run.settings
+    settings = {} if run.settings is None else flat_values(run.settings)
     values: dict[str, Cell] = {
-        **{name: getattr(settings, name, None) for name in ("data", "method", "encoder")},
+        **{name: settings.get(name) for name in ("data", "method", "encoder", "posthoc")},
         "epochs": None if run.epochs is None else len(run.epochs["epoch"]),
     }
     if one is None:
