@@ -29,21 +29,9 @@ from kmcl.training.lightning import Callback
 from kmcl.training.resolution import resolve_settings
 from kmcl.training.settings import TrainingSettings
 from kmcl.training.train import resume, train
+from tiny_runs import TINY_CACHED
 
-TINY = {
-    "encoder": "test_resnet",
-    "weights": "none",
-    "query_width": 128,
-    "image_size": 32,
-    "augmentation": "light",
-    "learning_rate": 2e-3,
-    "batch_size": 20,
-    "epochs": 2,
-    "workers": 0,
-    "frozen_stages": 2,
-    "cached_views": 2,
-    "data_options": {"size": 120},
-}
+TINY = TINY_CACHED | {"query_width": 128}
 
 
 def settings_with(cache: Path, **changes: object) -> TrainingSettings:

@@ -19,22 +19,9 @@ from kmcl.models.folder import load_model
 from kmcl.training.resolution import resolve_settings
 from kmcl.training.settings import TrainingSettings
 from kmcl.training.train import resume, train
+from tiny_runs import TINY_CACHED
 
-TINY = {
-    "method": "asl",
-    "posthoc": "frozen_gp,kernel_vote",
-    "encoder": "test_resnet",
-    "weights": "none",
-    "image_size": 32,
-    "augmentation": "light",
-    "learning_rate": 2e-3,
-    "batch_size": 20,
-    "epochs": 2,
-    "workers": 0,
-    "frozen_stages": 2,
-    "cached_views": 2,
-    "data_options": {"size": 120},
-}
+TINY = TINY_CACHED | {"method": "asl", "posthoc": "frozen_gp,kernel_vote"}
 
 
 def settings_with(cache: Path, **changes: object) -> TrainingSettings:
