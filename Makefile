@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 JOBS ?= auto
 PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadfile
 
-.PHONY: demo test test-slow docs figures benchmarks
+.PHONY: demo test test-slow attack docs figures benchmarks
 
 # The marker is newer than the files that decide what is installed, so a second run installs nothing.
 $(INSTALLED): pyproject.toml constraints.txt src/kmcl/version.py
@@ -28,6 +28,11 @@ test: $(INSTALLED)
 
 test-slow: $(INSTALLED)
 	$(PYTEST) -m slow
+
+# Kills, damaged inputs of every kind, the service under load and abuse; not part of `make test`.
+MINUTES ?= 60
+attack: $(INSTALLED)
+	$(BIN)/python tests/attack --minutes $(MINUTES)
 
 docs: $(INSTALLED)
 	$(BIN)/python -m sphinx -q -W -n --keep-going -b html docs docs/_build/html

@@ -16,6 +16,7 @@ from building.linked_names import link_names
 from building.package_table import package_table
 from building.presets import preset_table
 from building.python_names import reference, shortcuts
+from building.reader_options import reader_options
 from pygments.lexers import TextLexer
 
 from kmcl import __version__
@@ -25,7 +26,7 @@ declare_missing_operators()  # before anything imports torchvision
 
 project = "kmcl"
 version = release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
 exclude_patterns = ["_build", "building"]
 
 myst_enable_extensions = ["dollarmath", "deflist"]
@@ -43,6 +44,10 @@ html_show_copyright = False
 html_theme_options = {"navigation_with_keys": True}
 pygments_style = "friendly"
 
+# The prompt of a shell or of Python is not copied.
+copybutton_prompt_text = r"\$ |>>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+
 default_role = "code"
 smartquotes = False  # flags keep both their dashes
 autodoc_inherit_docstrings = False  # torch's own words on forward()
@@ -53,12 +58,13 @@ python_display_short_literal_types = True
 toc_object_entries_show_parents = "hide"
 # Types of other projects have their own documentation; shapes and our own short names are no links.
 # Constraints of pydantic fields are annotations that autodoc takes for names of the module.
-nitpick_ignore_regex = [("py:.*", r"(?!kmcl\.).*"), ("py:class", r"kmcl\..*\.Annotated")]
+nitpick_ignore_regex = [("py:.*", r"(?!kmcl\.).*"), ("py:class", r"kmcl\..*\.(Annotated|parse_duration)")]
 
 GENERATED = {
     "commands": command_reference,
     "packages": package_table,
     "presets": preset_table,
+    "reader options": reader_options,
     "shortcuts": shortcuts,
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -49,7 +50,7 @@ class Run:
         return self._folder.read_settings()
 
     def predictions(self, split: str = "test") -> Predictions:
-        """Scores and targets of a split, `val` or `test`."""
+        """Scores (before calibration) and targets of a split, `val` or `test`."""
         from kmcl.evaluation import Predictions
 
         self._folder.read_settings()  # refuses what is no run folder
@@ -105,7 +106,8 @@ def train(
     Returns the run when it is finished. An interrupted one is continued by `resume`.
     """
     from kmcl.encoders.module_encoder import module_name
-    from kmcl.training.resolution import resolve_settings
+    from kmcl.training.planning import plan_run, print_header
+    from kmcl.training.resolution import merge_values
     from kmcl.training.run_folder import RunFolder
     from kmcl.training.train import train as run_training
 
@@ -119,8 +121,16 @@ def train(
         "encoder": encoder if module is None else module_name(module),
         "data_options": reader_options or None,
     }
-    resolved = resolve_settings(spec, preset, None if config is None else Path(config), flags)
-    run_training(resolved, folder, _console(progress), dataset=dataset, encoder=module)
+    began = time.monotonic()
+    console = _console(progress)
+    try:
+        values = merge_values(spec, preset, None if config is None else Path(config), flags)
+        plan = plan_run(values, preset, "settings" if config is None else str(config), dataset)
+        print_header(console, plan, folder)
+        run_training(plan.settings, folder, console, dataset=plan.dataset, encoder=module, began=began)
+    except InputError:
+        _remove_table(folder)
+        raise
     return Run(folder)
 
 
@@ -145,30 +155,48 @@ def resume(
 def evaluate(
     run: str | Path | Run | Predictions,
     *,
+    data: str | Path | Dataset | pd.DataFrame | None = None,
+    options: Mapping[str, Any] | None = None,
     split: str = "test",
     threshold: float | None = None,
     top_k: int = 3,
+    encoder: nn.Module | None = None,
+    progress: bool = True,
 ) -> Evaluation:
-    """The metrics of a run's predictions, or of any predictions.
+    """The metrics of a run on its own data or on other data, or those of any predictions.
 
-    split:     val or test, of a run
-    threshold: for all labels; if not given each label's own, chosen on val, or 0.5 for bare predictions
+    data:      other data to predict and measure, as of `train`; labels are matched by name, and those that
+               the model or the data lack are left out and printed
+    options:   of the reader of these data
+    split:     val or test of the run's own data; train, val, test or all of other data
+    threshold: for all labels, a calibrated probability; if not given each label's own, chosen on val. Of bare
+               predictions a score, 0.5 if not given
     top_k:     labels per image of the top-k metrics
+    encoder:   for other data, the module of your own that the run was trained with
+    progress:  print what is done on other data
     """
-    import numpy as np
-
     from kmcl.evaluation import Predictions
     from kmcl.evaluation import evaluate as evaluate_predictions
 
     if isinstance(run, Predictions):
         return evaluate_predictions(run, 0.5 if threshold is None else threshold, top_k)
+    from kmcl.evaluation.by_rules import evaluate_by_rules
     from kmcl.models.folder import read_description
 
     found = run if isinstance(run, Run) else Run(Path(run))
-    predictions = found.predictions(split)
-    own = read_description(found.path / "model").rules.thresholds
-    chosen = threshold if threshold is not None else (0.5 if own is None else np.array(own))
-    return evaluate_predictions(predictions, chosen, top_k)
+    if data is None:
+        predictions = found.predictions(split)
+    else:
+        from kmcl.training.other_data import predict_other_data
+
+        console = _console(progress)
+        other = predict_other_data(
+            found.path / "model", data, options, split, console=console, encoder=encoder
+        )
+        for notice in other.notices():
+            console.print(notice, soft_wrap=True, highlight=False, markup=False)
+        predictions = other.predictions
+    return evaluate_by_rules(predictions, read_description(found.path / "model").rules, threshold, top_k)
 
 
 def compare(
@@ -245,6 +273,15 @@ def _data_settings(
     table = folder.absolute() / TABLE_FILE
     write_table(open_dataset(data, **given), table)
     return f"table:{table}", dict(READER_OPTIONS), None
+
+
+def _remove_table(folder: Path) -> None:
+    """Remove the table of a DataFrame where nothing else is left of a run that did not start."""
+    from kmcl.training.run_folder import TABLE_FILE
+
+    if folder.is_dir() and [path.name for path in folder.iterdir()] == [TABLE_FILE]:
+        (folder / TABLE_FILE).unlink()
+        folder.rmdir()
 
 
 def _is_frame(data: object) -> bool:

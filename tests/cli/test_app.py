@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +19,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from kmcl.cli.app import main, make_app
+from kmcl.cli.settings_flags import NOT_FLAGS
+from kmcl.errors import InputError
 from kmcl.methods import METHODS
 from kmcl.training.resolution import resolve_settings, setting_names
 
@@ -119,14 +123,14 @@ def test_every_command_explains_itself(command):
 def test_every_setting_has_a_flag():
     shown = {flag for flags in help_panels("train").values() for flag in flags}
     for name in setting_names():
-        if name not in ("data", "data_options"):
+        if name not in ("data", "data_options", *NOT_FLAGS):
             assert f"--{name.replace('_', '-')}" in shown, name
 
 
 def test_common_settings_come_first_and_options_under_the_methods_that_have_them():
     panels = help_panels("train")
     assert list(panels)[:3] == ["Arguments", "Options", "Common settings"]
-    assert panels["Common settings"][:5] == ["--method", "--encoder", "--weights", "--image-size", "--epochs"]
+    assert panels["Common settings"][:5] == ["--recipe", "--budget", "--method", "--encoder", "--weights"]
     of_methods = {title: flags for title, flags in panels.items() if title.startswith("Method")}
     assert list(panels)[-len(of_methods) :] == list(of_methods)
     shown = [
@@ -201,7 +205,7 @@ def test_settings_can_be_shown():
             "kmcl: post-hoc part must be one of frozen_gp, kernel_vote; got 'kernel_vot'",
         ),
         (
-            ["train", "digits", "--posthoc", "frozen_gp"],
+            ["train", "digits", "--recipe", "finetune", "--posthoc", "frozen_gp"],
             "kmcl: posthoc frozen_gp needs frozen stages of the encoder, and there are none",
         ),
         (
@@ -215,6 +219,17 @@ def test_settings_can_be_shown():
         (["evaluate", "/nowhere"], "kmcl: /nowhere: is no run folder"),
         (["predict", "/nowhere", __file__], "kmcl: /nowhere: there is no such folder"),
         (["predict", "/nowhere", "/missing.jpg"], "kmcl: /missing.jpg: there is no such file"),
+        (
+            ["predict", "/nowhere", __file__, "--output", "scores.txt"],
+            "--output scores.txt: the form follows the ending, one of .csv, .json, .jsonl, .parquet; got",
+        ),
+        (["predict", "/nowhere", __file__, "--csv", "--json"], "--json and --csv cannot be combined"),
+        (
+            ["predict", "/nowhere", __file__, "--csv", "--output", "a.json"],
+            "--csv and --output a.json contradict",
+        ),
+        (["predict", "/nowhere", __file__, "--json", "--wide"], "--wide is a form of CSV and Parquet"),
+        (["explain", "/nowhere", "/missing.jpg"], "kmcl: /missing.jpg: there is no such file"),
     ],
 )
 def test_a_mistake_is_one_message_and_status_2(arguments, message, capsys, monkeypatch, tmp_path):
@@ -230,13 +245,14 @@ def test_a_mistake_is_one_message_and_status_2(arguments, message, capsys, monke
 
 
 def test_predict_goes_on_past_an_unreadable_image(run: Path, photographs: Path):
-    result = kmcl("predict", str(run), str(photographs), "--json")
+    result = kmcl("predict", str(run), str(photographs), "--json", "--sigma")
     assert result.returncode == 1
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert [Path(line["image"]).name for line in lines] == ["a.png", "b.jpg"]
     label = lines[0]["labels"][0]
-    assert set(label) == {"label", "score", "probability", "threshold", "present", "sigma"}
-    assert label["present"] == (label["score"] >= label["threshold"])
+    assert set(label) == {"label", "probability", "low", "high", "threshold", "present", "score", "sigma"}
+    assert label["present"] == (label["probability"] >= label["threshold"])
+    assert label["low"] < label["probability"] < label["high"]
     assert label["sigma"] > 1
     assert "broken.jpg" in result.stderr
     assert "1 of 3 images could not be read" in result.stderr
@@ -249,28 +265,119 @@ def test_predict_writes_csv_and_a_table(run: Path, photographs: Path):
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
     assert len(rows) == 2 * 10
     assert {row["label"] for row in rows} >= {"zero", "nine"}
+    assert "sigma" not in rows[0]
+    for row in rows:
+        numbers = {name: float(row[name]) for name in ("probability", "low", "high", "threshold")}
+        assert int(row["present"]) == (numbers["probability"] >= numbers["threshold"])
+        assert numbers["low"] < numbers["probability"] < numbers["high"]
     table = CliRunner().invoke(make_app(), ["predict", str(run), pattern])
     assert "a.png" in table.stdout
     assert table.exit_code == 0
+    assert "σ" not in table.stdout
+    assert "σ" in CliRunner().invoke(make_app(), ["predict", str(run), pattern, "--sigma"]).stdout
 
 
-def test_predict_writes_a_file_only_when_it_is_whole(run: Path, photographs: Path):
-    output = photographs / "out.json"
-    result = CliRunner().invoke(
-        make_app(), ["predict", str(run), str(photographs / "a.png"), "--json", "--output", str(output)]
-    )
-    assert result.exit_code == 0
-    assert len(output.read_text().splitlines()) == 1
-    assert not list(photographs.glob(".*partial*"))
+def test_the_form_of_a_file_follows_its_ending(run: Path, photographs: Path):
+    def written(name: str, *flags: str) -> Path:
+        arguments = ["predict", str(run), str(photographs / "[ab].*"), "--output", str(photographs / name)]
+        result = CliRunner().invoke(make_app(), [*arguments, *flags])
+        assert result.exit_code == 0, result.output
+        assert result.stdout == ""
+        assert not list(photographs.glob(".*partial*"))
+        return photographs / name
+
+    rows = list(csv.DictReader(written("scores.csv").open()))
+    lines = [json.loads(line) for line in written("scores.jsonl").read_text().splitlines()]
+    assert json.loads(written("scores.json", "--json").read_text()) == lines
+    assert [(Path(line["image"]).name, len(line["labels"])) for line in lines] == [
+        ("a.png", 10),
+        ("b.jpg", 10),
+    ]
+    flat = [
+        (line["image"], label["label"], label["probability"]) for line in lines for label in line["labels"]
+    ]
+    assert [(row["image"], row["label"]) for row in rows] == [(image, label) for image, label, _ in flat]
+    assert [float(row["probability"]) for row in rows] == pytest.approx([p for *_, p in flat], rel=1e-5)
+    wide = list(csv.DictReader(written("wide.csv", "--wide").open()))
+    assert [
+        (row["image"], label, float(row[label])) for row in wide for label in row if label != "image"
+    ] == [(image, label, pytest.approx(probability, rel=1e-5)) for image, label, probability in flat]
 
 
-def test_evaluate_shows_one_run_and_the_difference_of_two(run: Path):
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_predict_lists_the_files_of_a_folder_that_are_no_images(run: Path, photographs: Path):
+    for suffix in ("jp2", "avif"):
+        Image.new("RGB", (40, 50)).save(photographs / f"c.{suffix}")
+    (photographs / ".hidden").write_text("")
+    os.mkfifo(photographs / "pipe.jpg")
+    (photographs / "scan.dcm").write_bytes(b"\0" * 128 + b"DICM")
+    result = CliRunner().invoke(make_app(), ["predict", str(run), str(photographs), "--wide"])
+    assert result.exit_code == 1
+    assert [Path(row["image"]).name for row in csv.DictReader(io.StringIO(result.stdout))] == [
+        *("a.png", "b.jpg", "c.avif", "c.jp2")
+    ]
+    left_out = f"{photographs / 'notes.txt'}, {photographs / 'pipe.jpg'}"
+    assert f"2 files are no images and were left out: {left_out}\n" in result.stderr
+    assert "scan.dcm" in result.stderr
+    assert ".hidden" not in result.stderr
+
+
+def test_evaluate_shows_one_run_and_the_difference_of_two(run: Path, tmp_path: Path):
     alone = CliRunner().invoke(make_app(), ["evaluate", str(run), "--json"])
     assert alone.exit_code == 0
     metrics = json.loads((run / "metrics.json").read_text())
     shown = json.loads(alone.stdout)["runs"][0]
     assert shown["mean_average_precision"] == metrics["test"]["evaluation"]["mean_average_precision"]
     assert shown["at_threshold"]["CF1"] == metrics["test"]["evaluation_own_thresholds"]["at_threshold"]["CF1"]
-    both = CliRunner().invoke(make_app(), ["evaluate", str(run), str(run), "--resamples", "100"])
+    unsupported = metrics["thresholds"]["unsupported"]
+    assert shown["unsupported_thresholds"] == unsupported
+    # Eighty images leave some labels with fewer than five positives on val.
+    assert 0 < len(unsupported) < 10
+    table = CliRunner().invoke(make_app(), ["evaluate", str(run), "--resamples", "100"]).stdout
+    for label in metrics["thresholds"]["labels"]:
+        (line,) = (line for line in table.splitlines() if line.startswith(f"│ {label} "))
+        assert ("*" in line) == (label in unsupported)
+    assert "* chosen on fewer than 5 positives (or negatives) of val" in table
+    fixed = CliRunner().invoke(make_app(), ["evaluate", str(run), "--threshold", "0.4"]).stdout
+    assert "*" not in fixed
+    copy = shutil.copytree(run, tmp_path / "copy")
+    both = CliRunner().invoke(make_app(), ["evaluate", str(run), str(copy), "--resamples", "100"])
     assert both.exit_code == 0
-    assert "difference in mAP, first minus second: +0.00" in both.stdout
+    assert "difference in mAP, B minus A: +0.00" in both.stdout
+    for output in (both.stdout, CliRunner().invoke(make_app(), ["evaluate", str(run)]).stdout):
+        tables = [line for line in output.splitlines() if line[:1] in "┏┡│└"]
+        assert len(tables) > 10
+        assert max(map(len, tables)) <= 80
+
+
+def test_evaluate_measures_on_other_data(run: Path, tmp_path: Path):
+    """The digits of the run as files: one label renamed, one left out."""
+    from kmcl.data import open_dataset
+
+    dataset = open_dataset("digits", size=80)
+    split = dataset.splits["test"]
+    names = {"zero": "nought"}
+    kept = [label for label in dataset.labels if label != "one"]
+    with (tmp_path / "other.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["image", "split", *(names.get(label, label) for label in kept)])
+        for row in range(len(split)):
+            Image.fromarray(split.images.load(row)).save(tmp_path / f"{row}.png")
+            targets = [int(split.targets[row, dataset.labels.index(label)]) for label in kept]
+            writer.writerow([f"{row}.png", "test", *targets])
+    arguments = ["evaluate", str(run), "--data", f"table:{tmp_path / 'other.csv'}", "--json"]
+    found = CliRunner().invoke(make_app(), arguments)
+    assert found.exit_code == 0
+    own = json.loads(CliRunner().invoke(make_app(), ["evaluate", str(run), "--json"]).stdout)["runs"][0]
+    other = json.loads(found.stdout)["runs"][0]
+    expected = {row["label"]: row for row in own["labels"] if row["label"] not in ("zero", "one")}
+    assert [row["label"] for row in other["labels"]] == list(expected)
+    for row in other["labels"]:
+        assert row["average_precision"] == pytest.approx(expected[row["label"]]["average_precision"])
+        assert row["threshold"] == expected[row["label"]]["threshold"]
+    assert "the model does not know: nought" in found.stderr
+    assert "the data do not have: zero, one" in found.stderr
+    everything = json.loads(CliRunner().invoke(make_app(), [*arguments, "--split", "all"]).stdout)
+    assert everything["runs"][0]["num_images"] == len(split)
+    with pytest.raises(InputError, match="has no split 'train'; there are test, all"):
+        CliRunner().invoke(make_app(), [*arguments, "--split", "train"], catch_exceptions=False)

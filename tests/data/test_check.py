@@ -67,6 +67,9 @@ def test_unusable_rows_are_all_listed_instead_of_the_first(tmp_path: Path) -> No
     (tmp_path / "labels.csv").write_text("image,cat\na.png,1\na.png,yes\na.png,?\na.png,0\na.png,2\n")
     report = check_spec(str(tmp_path / "labels.csv"), {})
     assert found(report) == [("unusable row", None, line) for line in (3, 4, 6)]
+    sentence, advice = report.summary
+    assert sentence.endswith("for unknown: 3 rows, such as 'yes' (line 3) and '?' (line 4)")
+    assert advice == "if 'cat' is not a label, give -o ignore_columns=cat"
     with pytest.raises(InputError, match="does not exist"):
         check_spec(str(tmp_path / "nothing.csv"), {})
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import pickle
+import socket
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -96,8 +100,46 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
             decode_image(tmp_path / name)
     with pytest.raises(InputError, match=r"gone\.png does not exist"):
         decode_image(tmp_path / "gone.png")
-    with pytest.raises(InputError, match="cannot be decoded"):
+    with pytest.raises(InputError, match="is a folder, not a file"):
         decode_image(tmp_path)
+    with pytest.raises(InputError, match=r"image .*/n{80}… cannot be decoded: File name too long$"):
+        decode_image(tmp_path / ("n" * 3000))
+
+
+def test_only_regular_files_are_opened(tmp_path: Path) -> None:
+    """A pipe would wait for a writer for ever, a device may never end."""
+    os.mkfifo(tmp_path / "pipe.jpg")
+    (tmp_path / "device.jpg").symlink_to("/dev/zero")
+    with socket.socket(socket.AF_UNIX) as opened:
+        opened.bind(str(tmp_path / "socket.jpg"))
+    for name, kind in {
+        "pipe.jpg": "a named pipe",
+        "device.jpg": "a device",
+        "socket.jpg": "a socket",
+    }.items():
+        with pytest.raises(InputError, match=f"{name} is {kind}, not a file"):
+            decode_image(tmp_path / name)
+    two_halves().save(tmp_path / "real.jpg")
+    (tmp_path / "link.jpg").symlink_to("real.jpg")
+    assert decode_image(tmp_path / "link.jpg").shape == (8, 12, 3)
+
+
+def test_libtiff_prints_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """It writes its warnings to the file descriptor, past Python."""
+    rng = np.random.default_rng(0)
+    Image.fromarray(rng.integers(0, 256, (40, 48, 3), dtype=np.uint8)).save(
+        tmp_path / "a.tif", compression="tiff_lzw"
+    )
+    content = bytearray((tmp_path / "a.tif").read_bytes())
+    for _ in range(40):
+        damaged = bytearray(content)
+        for place in rng.integers(8, 4000, 5):
+            damaged[place] = rng.integers(256)
+        (tmp_path / "b.tif").write_bytes(damaged)
+        with contextlib.suppress(InputError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            decode_image(tmp_path / "b.tif")
+    assert capfd.readouterr().err == ""
 
 
 def test_store_gives_names_and_survives_pickling(tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ def test_a_lost_worker_gives_advice() -> None:
     loader = make_train_loader(
         split_of(FragileStore(fatal=frozenset(range(4, 22)))), replace(QUICK, num_workers=1)
     )
-    with pytest.raises(LostWorkerError, match=r"fewer workers \(num_workers, now 1\) or none"):
+    with pytest.raises(LostWorkerError, match=r"fewer workers \(--workers, num_workers\) or none"):
         epoch_of(loader)
 
 

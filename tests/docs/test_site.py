@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from docs.pages import ROOT
+from kmcl.data.readers.registry import READERS
 from kmcl.training.presets import PRESETS
 from kmcl.training.resolution import flat_values, resolve_settings
 
-pytest.importorskip("furo", reason="the extra docs is not installed")
+for module in ("furo", "sphinx_copybutton"):
+    pytest.importorskip(module, reason="the extra docs is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +85,23 @@ def test_presets_are_those_of_the_program(site: Path):
     for name in presets[0]:
         differs = any(preset[name] != presets[0][name] for preset in presets)
         assert (f"\n{name}\n" in table) == differs, name
+
+
+def test_every_option_of_every_reader_is_there(site: Path):
+    text = re.sub(r"<[^>]+>", "", (site / "data.html").read_text(encoding="utf-8"))
+    for name, reader in READERS.items():
+        table = text[
+            text.index(f"{name}:" if reader.place else name, text.index("Options of every reader")) :
+        ]
+        for option in reader.options.model_fields.keys() - {"subset", "seed"}:
+            assert f"\n{option}\n" in table, (name, option)
+
+
+def test_blocks_have_a_copy_button(site: Path):
+    page = (site / "start.html").read_text(encoding="utf-8")
+    scripts = re.findall(r'<script src="([^"?]*copybutton[^"?]*)', page)
+    assert scripts
+    assert all((site / script).is_file() for script in scripts)
 
 
 def test_formulas_need_no_script(site: Path):

@@ -23,10 +23,22 @@ from kmcl.data import open_dataset
 from kmcl.training.resolution import resolve_settings
 
 TEXT = {"text", "json", "toml", "math", "{math}", "{toctree}", "{include}"}
-TRAINED = "docs/start.md"
-"""The page whose `kmcl train` are run, with tiny settings; elsewhere their settings are resolved."""
+TRAINED = {"docs/start.md": ["--option", "size=120"], "docs/tutorial.md": []}
+"""Pages whose `kmcl train` are run, with tiny settings and these arguments; elsewhere they are resolved."""
+RUN_TO_THE_LAST = {"docs/tutorial.md"}
+"""Pages whose commands are all run."""
 
-RUN_AS_WRITTEN = {"data check", "data describe", "evaluate", "predict", "figure similarity"}
+RUN_AS_WRITTEN = {
+    *(
+        "data check",
+        "data describe",
+        "data export",
+        "evaluate",
+        "predict",
+        "figure predictions",
+        "figure similarity",
+    ),
+}
 
 
 def find_command(words: list[str]) -> tuple[tuple[str, ...], Any, list[str]]:
@@ -61,12 +73,15 @@ def check_commands(block: Block) -> None:
 def check_command(arguments: list[str], block: Block) -> None:
     name = parse(arguments, block.place)
     if name == ("train",) and "--resume" not in arguments:
-        if page_name(block.page) == TRAINED:
-            flags = [f"--{key.replace('_', '-')}={value}" for key, value in TINY.items()]
-            run([*arguments, *flags, "--option", "size=120"], block.place)
+        if page_name(block.page) in TRAINED:
+            tiny = TINY | {"frozen_stages": 0, "cached_views": 0}
+            flags = [f"--{key.replace('_', '-')}={value}" for key, value in tiny.items()]
+            run([*arguments, *flags, *TRAINED[page_name(block.page)]], block.place)
         else:
             run([*arguments, "--show-settings"], block.place)
-    elif " ".join(name) in RUN_AS_WRITTEN and not any(word.endswith(".onnx") for word in arguments):
+    elif page_name(block.page) in RUN_TO_THE_LAST or (
+        " ".join(name) in RUN_AS_WRITTEN and not any(word.endswith(".onnx") for word in arguments)
+    ):
         run(arguments, block.place)
 
 

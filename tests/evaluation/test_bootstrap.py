@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn.metrics import average_precision_score
 
 from evaluation.synthetic import from_arrays, make_predictions, with_gaps
 from kmcl.errors import InputError
-from kmcl.evaluation import bootstrap
+from kmcl.evaluation import resampling
 from kmcl.evaluation.bootstrap import bootstrap_map, compare_map, compare_mean_map
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import mean_average_precision
@@ -18,9 +19,12 @@ from kmcl.evaluation.ranking import mean_average_precision
 def resampled_maps(predictions: Predictions, seed: int, num_resamples: int) -> np.ndarray:
     """The same resamples the plain way: copy the drawn images and ask scikit-learn, label by label."""
     generator = np.random.default_rng(seed)
+    groups = predictions.groups or tuple(map(str, range(len(predictions))))
+    names = list(dict.fromkeys(groups))
+    members = [np.flatnonzero(np.array(groups) == name) for name in names]
     maps = []
     for _ in range(num_resamples):
-        drawn = generator.integers(len(predictions), size=len(predictions))
+        drawn = np.concatenate([members[unit] for unit in generator.integers(len(names), size=len(names))])
         values = []
         for label in range(predictions.num_labels):
             there = drawn[predictions.evaluated[drawn, label]]
@@ -35,22 +39,92 @@ def resampled_maps(predictions: Predictions, seed: int, num_resamples: int) -> n
 def test_weights_give_what_copied_images_give(decimals: int | None) -> None:
     # Few positives: labels fall out of resamples, sometimes all of them. Ties are many with one decimal.
     predictions = with_gaps(make_predictions(14, 3, seed=3, prevalence=0.1, signal=0.3, decimals=decimals))
-    (samples,) = bootstrap._resample_map((predictions,), np.random.default_rng(7), 150)
+    units = resampling.sampling_units(None, len(predictions))
+    (found,) = resampling.resample((predictions,), ((1.0,),), units, np.random.default_rng(7), 150)
     expected = resampled_maps(predictions, 7, 150)
     assert np.isnan(expected).any()
-    np.testing.assert_allclose(samples, expected, atol=1e-12)
+    np.testing.assert_allclose(found.means, expected, atol=1e-12)
 
 
-def test_the_interval_is_the_percentiles_moved_to_the_estimate() -> None:
-    predictions = make_predictions(100, 4)
+def test_whole_groups_are_drawn() -> None:
+    predictions = make_predictions(60, 3, seed=3, prevalence=0.15)
+    groups = tuple(f"patient{index // 4}" for index in range(60))
+    grouped = replace(predictions, groups=groups)
+    found = bootstrap_map(grouped, np.random.default_rng(5), num_resamples=80)
+    samples = resampled_maps(grouped, 5, 80)
+    assert found.num_groups == 15
+    assert found.bias == pytest.approx(np.nanmean(samples) - found.estimate)
+    assert bootstrap_map(predictions, np.random.default_rng(5), num_resamples=80).num_groups is None
+
+
+def test_an_image_without_a_group_is_drawn_by_itself() -> None:
+    units = resampling.sampling_units(("a", "", "b", "a", ""), 5)
+    assert units.num_units == 4
+    assert units.of_image.tolist() == [0, 1, 2, 0, 3]
+    predictions = make_predictions(40, 3)
+    alone = replace(predictions, groups=("",) * 40)
+    found, plain = (bootstrap_map(each, np.random.default_rng(0), 50) for each in (alone, predictions))
+    assert replace(found, num_groups=None) == plain
+
+
+def test_copies_of_images_in_a_group_do_not_shorten_the_interval() -> None:
+    once = make_predictions(80, 3)
+    groups = once.names
+    parts = {name: np.repeat(getattr(once, name), 5, axis=0) for name in ("scores", "targets", "sigma")}
+    names = tuple(f"{name}-{copy}" for name in once.names for copy in range(5))
+    copied = replace(once, names=names, **parts)
+    intervals = [
+        bootstrap_map(each, np.random.default_rng(0), 300)
+        for each in (once, copied, replace(copied, groups=tuple(name for name in groups for _ in range(5))))
+    ]
+    widths = [each.high - each.low for each in intervals]
+    assert widths[1] < 0.6 * widths[0]
+    # The same units are drawn; average precision differs slightly because the copies are ties.
+    assert widths[2] == pytest.approx(widths[0], rel=0.15)
+
+
+def test_the_interval_of_one_label_by_hand() -> None:
+    predictions = make_predictions(100, 1)
     found = bootstrap_map(predictions, np.random.default_rng(3), num_resamples=200, level=0.9)
     samples = resampled_maps(predictions, 3, 200)
+    positives = predictions.positive.sum()
     bias = samples.mean() - mean_average_precision(predictions)
     assert found.estimate == mean_average_precision(predictions)
     assert found.bias == pytest.approx(bias)
-    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(samples, (0.05, 0.95)) - bias))
-    assert found.standard_error == pytest.approx(samples.std(ddof=1))
+    assert found.degrees_of_freedom == pytest.approx(positives - 1)
+    error = samples.std(ddof=1) * np.sqrt(positives / (positives - 1))
+    assert found.standard_error == pytest.approx(error)
+    centre = found.estimate - bias
+    reach = stats.t.ppf(0.95, positives - 1) * error / (centre * (1 - centre))
+    limits = [1 / (1 + np.exp(-np.log(centre / (1 - centre)) - sign * reach)) for sign in (-1, 1)]
+    assert (found.low, found.high) == pytest.approx(limits)
     assert found.low < found.estimate < found.high
+
+
+def test_freedom_of_several_labels_is_that_of_welch_and_satterthwaite() -> None:
+    predictions = make_predictions(100, 3)
+    found = bootstrap_map(predictions, np.random.default_rng(3), num_resamples=40)
+    variances = np.array(
+        [
+            resampled_maps(from_arrays(scores[:, None], targets[:, None]), 3, 40).var(ddof=1)
+            for scores, targets in zip(predictions.scores.T, predictions.targets.T, strict=True)
+        ]
+    )
+    positives = predictions.positive.sum(axis=0)
+    expected = variances.sum() ** 2 / (variances**2 / (positives - 1)).sum()
+    assert found.degrees_of_freedom == pytest.approx(expected)
+    factor = np.sqrt((variances * positives / (positives - 1)).sum() / variances.sum())
+    assert found.standard_error == pytest.approx(factor * resampled_maps(predictions, 3, 40).std(ddof=1))
+
+
+def test_no_interval_passes_0_or_1_and_each_contains_its_estimate() -> None:
+    for seed in range(60):
+        small = make_predictions(25, 3, seed=seed, prevalence=0.15, signal=seed % 3)
+        found = bootstrap_map(small, np.random.default_rng(seed), num_resamples=60)
+        if np.isnan(found.estimate):
+            continue
+        assert 0 <= found.low <= found.estimate <= found.high <= 1
+        assert found.high - found.low > 0.01
 
 
 def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
@@ -64,13 +138,26 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     assert 64 <= covered <= 96
 
 
+def test_intervals_of_rare_labels_are_long_enough() -> None:
+    truth = mean_average_precision(make_predictions(60_000, 3, prevalence=0.05, signal=0.8, seed=99))
+    covered = 0
+    for seed in range(150):
+        predictions = make_predictions(150, 3, prevalence=0.05, signal=0.8, seed=seed)
+        found = bootstrap_map(predictions, np.random.default_rng(seed), num_resamples=100)
+        covered += found.low <= truth <= found.high
+    # 142 expected; percentiles shifted to the estimate covered 127.
+    assert covered >= 137
+
+
 def test_the_same_seed_gives_the_same_interval_whatever_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     predictions = make_predictions(100, 4)
     first = bootstrap_map(predictions, np.random.default_rng(0), 100)
-    monkeypatch.setattr(bootstrap, "_RESAMPLES_AT_ONCE", 7)
+    monkeypatch.setattr(resampling, "_RESAMPLES_AT_ONCE", 7)
     second = bootstrap_map(predictions, np.random.default_rng(0), 100)
-    assert first == second
-    assert bootstrap_map(predictions, np.random.default_rng(1), 100) != first
+    # Sums over blocks round differently.
+    for name, value in asdict(replace(first, num_groups=0)).items():
+        assert asdict(replace(second, num_groups=0))[name] == pytest.approx(value, rel=1e-9)
+    assert bootstrap_map(predictions, np.random.default_rng(1), 100).low != pytest.approx(first.low, rel=1e-6)
 
 
 def test_pairing_makes_a_small_steady_difference_visible() -> None:
@@ -95,12 +182,13 @@ def test_both_models_see_the_same_images() -> None:
     second = replace(first, scores=np.clip(first.scores + noise, 0, 1).astype(np.float32))
     found = compare_map(first, second, np.random.default_rng(5), num_resamples=60)
     differences = resampled_maps(first, 5, 60) - resampled_maps(second, 5, 60)
-    assert found.difference.standard_error == pytest.approx(differences.std(ddof=1))
-    moved = differences - differences.mean() + found.difference.estimate
-    on_the_other_side = min((moved < 0).sum(), (moved > 0).sum())
-    assert on_the_other_side != min((differences < 0).sum(), (differences > 0).sum())
-    assert 0 < on_the_other_side < 25
-    assert found.p_value == pytest.approx(2 * (on_the_other_side + 1) / 61)
+    error, freedom = found.difference.standard_error, found.difference.degrees_of_freedom
+    factor = error / differences.std(ddof=1)
+    assert 1 < factor < 1.2
+    centre = 2 * found.difference.estimate - differences.mean()
+    assert found.p_value == pytest.approx(2 * stats.t.sf(abs(centre) / error, freedom))
+    reach = stats.t.ppf(0.975, freedom) * error
+    assert (found.difference.low, found.difference.high) == pytest.approx((centre - reach, centre + reach))
 
 
 def test_a_model_does_not_differ_from_itself() -> None:
@@ -130,10 +218,36 @@ def test_resamples_that_define_nothing_are_left_out() -> None:
     predictions = from_arrays([[0.9], [0.5], [0.1]], [[1], [0], [0]])
     found = bootstrap_map(predictions, np.random.default_rng(0), num_resamples=200)
     assert 30 < found.num_undefined < 90
-    assert found.low == found.high == found.estimate == 1
+    assert found.high == found.estimate == 1
+    # One of one: Clopper and Pearson's lower limit.
+    assert found.low == pytest.approx(0.025)
     nothing = bootstrap_map(from_arrays([[0.5]], [[0]]), np.random.default_rng(0), 10)
     assert np.isnan(nothing.low)
     assert json.loads(json.dumps(nothing.to_json(), allow_nan=False))["low"] is None
+
+
+def test_a_perfect_ranking_has_the_lower_limit_of_its_positives() -> None:
+    perfect = from_arrays([[0.9]] * 10 + [[0.1]] * 90, [[1]] * 10 + [[0]] * 90)
+    found = bootstrap_map(perfect, np.random.default_rng(0), num_resamples=50)
+    assert (found.low, found.high) == (pytest.approx(stats.beta.ppf(0.025, 10, 1)), 1)
+
+
+def test_a_single_group_determines_nothing() -> None:
+    first, second = (replace(make_predictions(30, 3, seed=seed), groups=("a",) * 30) for seed in (0, 1))
+    second = replace(second, targets=first.targets)
+    found = compare_map(first, second, np.random.default_rng(0), 20)
+    assert (found.difference.low, found.difference.high, found.p_value) == (-1, 1, 1)
+    assert found.first.low < 0.1
+    assert found.first.high > 0.9
+
+
+def test_groups_of_either_model_are_used_and_may_not_differ() -> None:
+    plain = make_predictions(20, 3)
+    grouped = replace(plain, groups=tuple("abcde" * 4))
+    found = compare_map(plain, grouped, np.random.default_rng(0), 20)
+    assert found.difference.num_groups == found.first.num_groups == 5
+    with pytest.raises(InputError, match="groups differ: number 0 is 'a' in the first and 'z' in the second"):
+        compare_map(grouped, replace(plain, groups=("z", *grouped.groups[1:])), np.random.default_rng(0), 20)
 
 
 def relabelled(predictions: Predictions) -> Predictions:
@@ -189,16 +303,14 @@ def test_impossible_arguments_are_refused(arguments, message: str) -> None:
 def test_means_over_seeds_are_compared_on_the_same_resamples() -> None:
     models = [make_predictions(60, 3, signal=signal) for signal in (1.0, 0.6, 0.2, 0.3, 0.4)]
     first, second = models[:2], models[2:]
-    found = compare_mean_map(first, second, np.random.default_rng(4), 150)
-    drawn = [resampled_maps(model, 4, 150) for model in models]
+    found = compare_mean_map(first, second, np.random.default_rng(4), 40)
+    drawn = [resampled_maps(model, 4, 40) for model in models]
     samples = np.mean(drawn[:2], axis=0) - np.mean(drawn[2:], axis=0)
     estimates = [mean_average_precision(model) for model in models]
     estimate = np.mean(estimates[:2]) - np.mean(estimates[2:])
-    bias = samples.mean() - estimate
     assert found.difference.estimate == pytest.approx(estimate)
-    assert (found.difference.low, found.difference.high) == pytest.approx(
-        tuple(np.quantile(samples, (0.025, 0.975)) - bias)
-    )
+    assert found.difference.bias == pytest.approx(samples.mean() - estimate)
+    assert found.difference.standard_error == pytest.approx(samples.std(ddof=1), rel=0.1)
     alone = compare_mean_map(first[:1], second[:1], np.random.default_rng(0), 100)
     assert alone == compare_map(first[0], second[0], np.random.default_rng(0), 100)
     with pytest.raises(InputError, match="at least one model on each side"):

@@ -17,11 +17,13 @@ def test_a_saved_file_gives_the_same_predictions(tmp_path: Path) -> None:
         with_gaps(make_predictions()),
         labels=("person", "dog, brown", "µ-scope", "d", "e", "f"),
         features=np.arange(200 * 3, dtype=np.float32).reshape(200, 3),
+        groups=tuple(f"patient {index % 7}" if index % 3 else "" for index in range(200)),
     )
     original.save(tmp_path / "val.npz")
     loaded = Predictions.load(tmp_path / "val.npz")
     assert loaded.labels == original.labels
     assert loaded.names == original.names
+    assert loaded.groups == original.groups
     for name in ("scores", "targets", "ignored", "sigma", "features"):
         np.testing.assert_array_equal(getattr(loaded, name), getattr(original, name))
         assert getattr(loaded, name).dtype == getattr(original, name).dtype
@@ -34,6 +36,7 @@ def test_absent_arrays_stay_absent(tmp_path: Path) -> None:
     assert loaded.ignored is None
     assert loaded.sigma is None
     assert loaded.features is None
+    assert loaded.groups is None
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,6 +134,7 @@ def test_broken_and_foreign_files_are_refused_by_name(tmp_path: Path, write) -> 
         ({"sigma": np.zeros((200, 6), np.float32)}, r"sigma.*above 0.*got 0\.0"),
         ({"features": np.zeros((199, 8), np.float32)}, r"features.*200 rows.*\(199, 8\)"),
         ({"labels": ("a", "b", "c", "d", "e", "a")}, "all different"),
+        ({"groups": ("a",)}, "groups must be 200, one per image, got 1"),
     ],
 )
 def test_impossible_predictions_are_refused(change, message: str) -> None:
@@ -143,3 +147,15 @@ def test_unknown_and_ignored_pairs_are_neither_positive_nor_negative() -> None:
     assert predictions.evaluated.tolist() == [[True, True, False, False, False]]
     assert predictions.positive.tolist() == [[True, False, False, False, False]]
     assert predictions.negative.tolist() == [[False, True, False, False, False]]
+
+
+def test_an_unknown_compression_is_refused_by_name(tmp_path):
+    path = tmp_path / "test.npz"
+    scores, targets = np.zeros((1, 1), np.float32), np.zeros((1, 1), np.int8)
+    Predictions(("a",), ("1",), scores, targets).save(path)
+    content = bytearray(path.read_bytes())
+    place = content.index(b"PK\x01\x02")
+    content[place + 10] = 77  # the method, in the directory of the archive
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"test\.npz: cannot be read as predictions"):
+        Predictions.load(path)

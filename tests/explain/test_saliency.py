@@ -141,16 +141,17 @@ def test_overlay_is_hot_where_the_heat_is():
 
 def test_labels_are_those_any_run_predicts_or_the_nearest():
     thresholds = [np.array([0.5, 0.5, 0.5])] * 2
-    assert choose_labels([np.array([0.1, 0.9, 0.2]), np.array([0.6, 0.2, 0.1])], thresholds) == [1, 0]
-    assert choose_labels([np.array([0.1, 0.2, 0.4])] * 2, thresholds) == [2]
+    first, second = np.array([0.1, 0.9, 0.2]), np.array([0.6, 0.2, 0.1])
+    assert choose_labels([first - thresholds[0], second - thresholds[1]]) == [1, 0]
+    assert choose_labels([np.array([0.1, 0.2, 0.4]) - thresholds[0]] * 2) == [2]
 
 
-def test_explained_images_carry_scores_of_each_run_for_the_same_labels():
+def test_explained_images_carry_probabilities_of_each_run_for_the_same_labels():
     classifiers = [classifier_of("test_convnext", 64), classifier_of("test_resnet", 64, "asl")]
     image = NamedImage("x.png", images_of(50, 1)[0], ("a",))
-    (explained,) = explain(classifiers, LABELS, [np.full(3, 0.5)] * 2, [image], wanted=("c", "a"))
+    (explained,) = explain(classifiers, [LabelRules(LABELS)] * 2, [image], wanted=("c", "a"))
     assert [[heat.label for heat in heats] for heats in explained.of_runs] == [["c", "a"]] * 2
     assert explained.of_runs[0][0].heat.shape == (50, 50)
-    assert explained.of_runs[0][0].score != explained.of_runs[1][0].score
+    assert explained.of_runs[0][0].probability != explained.of_runs[1][0].probability
     with pytest.raises(InputError, match="no label 'd'"):
-        explain(classifiers, LABELS, [np.full(3, 0.5)] * 2, [image], wanted=("d",))
+        explain(classifiers, [LabelRules(LABELS)] * 2, [image], wanted=("d",))

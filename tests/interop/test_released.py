@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -12,9 +13,10 @@ import kmcl
 from asl_network import AslNetwork, KmclNetwork, randomise
 from kmcl.cli.import_released import import_released as import_released_command
 from kmcl.errors import InputError
-from kmcl.interop.released import import_released
+from kmcl.interop.released import _kernel_mixture_head, import_released
 from kmcl.interop.released_datasets import RELEASED_DATASETS
 from kmcl.interop.released_names import rename_body
+from kmcl.methods.kmcl import KernelMixtureHead
 
 SIZE = 64
 
@@ -94,6 +96,31 @@ def test_two_linear_layers_of_a_classifier_become_one(kmcl_network: KmclNetwork,
     images = make_images()
     expected = outer(inner(network.features(images)))
     torch.testing.assert_close(classifier(images).logits, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("kernel", "num_variances"), [("anisotropic", 18), ("mahalanobis", 6)])
+def test_numbers_per_label_and_dimension_are_reordered(kernel: str, num_variances: int):
+    """That code reshapes the outputs of a layer to D x L; ours are L x D."""
+    generator = torch.Generator().manual_seed(0)
+    num_labels, width = 3, 6
+    sizes = {"pi": num_labels, "mean": num_labels * width, "var": num_variances}
+    layers = {name: torch.nn.Linear(width, size) for name, size in sizes.items()}
+    tensors = {f"kmm.{name}.{part}": t for name in layers for part, t in layers[name].state_dict().items()}
+    head = _kernel_mixture_head(tensors)
+    assert head.method.kernel == kernel
+    ours = KernelMixtureHead(width, num_labels, kernel)
+    ours.load_state_dict({name.removeprefix("kernel_mixture."): t for name, t in head.tensors.items()})
+    features = torch.randn(4, width, generator=generator)
+    mixture = ours(features)
+    means = layers["mean"](features).view(4, width, num_labels)
+    raw = layers["var"](features).view(4, width, -1)
+    variances = torch.where(raw > 0, raw, raw.exp() - 1) + 2 + 1e-7
+    for n in range(4):
+        for k in range(num_labels):
+            torch.testing.assert_close(mixture.means[n, k], means[n, :, k])
+            own = variances[n, :, k if kernel == "anisotropic" else 0]
+            torch.testing.assert_close(mixture.variances[n, k % mixture.variances.shape[1]], own)
+            torch.testing.assert_close(mixture.label_variances[n, k], own.mean())
 
 
 def test_names_of_every_kind_of_layer():
@@ -193,18 +220,27 @@ class _Hostile:
 def test_code_in_a_checkpoint_is_refused_and_does_not_run(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save({"model": _Hostile()}, tmp_path / "hostile.pth")
-    with pytest.raises(InputError, match=r"hostile\.pth: cannot be read as tensors; .* could run code"):
+    with pytest.raises(
+        InputError, match=r"hostile\.pth: refers to \w+\.system, .* could run code$"
+    ) as caught:
         import_released(tmp_path / "hostile.pth")
+    assert "weights_only" not in str(caught.value)
     assert not (tmp_path / "hostile-code-ran").exists()
 
 
 def test_broken_files_are_refused(checkpoint: Path, tmp_path: Path):
     whole = checkpoint.read_bytes()
-    for content in (whole[: len(whole) // 2], whole[1000:], b"", b"\x80\x04garbage", os.urandom(2000)):
+    text = b"epoch 3, loss 0.2\n"
+    for content in (whole[: len(whole) // 2], whole[1000:], b"", b"\x80\x04garbage", text, bytes(2000)):
         path = tmp_path / "broken.pth"
         path.write_bytes(content)
-        with pytest.raises(InputError, match=r"broken\.pth: cannot be read as tensors; .* could run code"):
+        reason = "cannot be read as tensors: it is damaged" if content[:2] == b"PK" else "is not a checkpoint"
+        with pytest.raises(InputError, match=rf"broken\.pth: {reason}") as caught:
             import_released(path)
+        assert "weights_only" not in str(caught.value)
+        assert "(101)" not in str(caught.value)
+    with pytest.raises(InputError, match="is not a file"):
+        import_released(tmp_path)
     with pytest.raises(InputError, match=r"missing\.pth: there is no such file"):
         import_released(tmp_path / "missing.pth")
 
@@ -213,7 +249,9 @@ def test_the_command_writes_a_model(checkpoint: Path, tmp_path: Path, capsys):
     names = [f"label {k}" for k in range(20)]
     (tmp_path / "labels.txt").write_text("\n".join(names) + "\n")
     import_released_command(checkpoint, labels=tmp_path / "labels.txt", image_size=SIZE)
-    assert "tresnet_m at 64 px, method kmcl, isotropic kernels, 20 labels" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "tresnet_m at 64 px, method kmcl, isotropic kernels, 20 labels" in output
+    assert f"SHA-256 of {checkpoint}: {hashlib.sha256(checkpoint.read_bytes()).hexdigest()};" in output
     predictor = kmcl.load(tmp_path / "released-model")
     assert predictor.labels == tuple(names)
     assert predictor.classifier.encoder.mean == (0.485, 0.456, 0.406)

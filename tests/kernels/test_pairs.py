@@ -53,6 +53,22 @@ def test_gradients(kernel, block_elements, monkeypatch):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
+def test_second_order_gradients(kernel):
+    anchors, candidates = make_mixture(kernel, 3, 3, 2), make_mixture(kernel, 4, 3, 2, seed=1)
+
+    def value(means, variances, other_means):
+        return pairwise_log_similarity(
+            replace(anchors, means=means, variances=variances),
+            replace(candidates, means=other_means),  # whose variances need no gradient
+            ROWS,
+            LABELS,
+        )
+
+    tensors = (anchors.means, anchors.variances, candidates.means)
+    assert torch.autograd.gradgradcheck(value, [t.clone().requires_grad_() for t in tensors])
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_exponent_scale_multiplies(kernel):
     mixture = make_mixture(kernel, 3, 3, 4)
     scaled = replace(mixture, exponent_scale=0.25)

@@ -109,3 +109,19 @@ def test_module_passes_each_parameter_on():
     module = AsymmetricLoss(positive_focus=0.5, negative_focus=2.0, probability_margin=0.1)
     expected = loops.asymmetric(logits, targets, 0.5, 2.0, 0.1)
     assert module(logits, targets).item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(("positive_focus", "margin"), [(0.0, 0.05), (1.5, 0.2), (1.0, 0.0)])
+def test_detached_focus_has_the_value_and_the_gradient_of_constant_factors(positive_focus, margin):
+    logits = torch.randn(6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 2
+    logits[0, 0], logits[1, 1] = -8.0, 9.0
+    targets = make_targets(6, 5, unknown=0.2)
+    options = {"positive_focus": positive_focus, "negative_focus": 4.0, "probability_margin": margin}
+    logits.requires_grad_()
+    loss = asymmetric_loss(logits, targets, detach_focus=True, **options)
+    torch.testing.assert_close(loss, asymmetric_loss(logits, targets, **options))
+    (found,) = torch.autograd.grad(loss, logits)
+    expected = loops.detached_asymmetric_gradient(logits, targets, positive_focus, 4.0, margin)
+    torch.testing.assert_close(found, torch.from_numpy(expected), rtol=1e-9, atol=1e-14)
+    (plain,) = torch.autograd.grad(asymmetric_loss(logits, targets, **options), logits)
+    assert (plain - found).abs().max() > 0.1 * found.abs().max()

@@ -52,15 +52,36 @@ def test_hand_value():
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("unknown", [0.0, 0.3])
+def test_the_jaccard_index_may_be_inside_the_logarithm(kernel, unknown):
+    """The value is the loop's; the gradient is checked numerically."""
+    mixture, targets = make_mixture(kernel, 6, 4, 3), make_targets(6, 4, unknown=unknown)
+    found = contrastive_loss(mixture, targets, temperature=0.17, jaccard_in_log=True)
+    expected = loops.contrastive(mixture, targets, 0.17, jaccard_in_log=True)
+    assert found.item() == pytest.approx(expected, rel=1e-10)
+    assert found.item() != pytest.approx(loops.contrastive(mixture, targets, 0.17), rel=0.01)
+
+    small, few = make_mixture(kernel, 4, 2, 2), make_targets(4, 2, rate=0.7, unknown=unknown)
+
+    def value(means, variances):
+        moved = replace(small, means=means, variances=variances)
+        return contrastive_loss(moved, few, jaccard_in_log=True)
+
+    assert torch.autograd.gradcheck(
+        value, [t.clone().requires_grad_() for t in (small.means, small.variances)]
+    )
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_gradients(kernel):
     mixture, targets = make_mixture(kernel, 5, 3, 2), make_targets(5, 3, unknown=0.2)
 
     def value(means, variances):
         return contrastive_loss(replace(mixture, means=means, variances=variances), targets)
 
-    assert torch.autograd.gradcheck(
-        value, [t.clone().requires_grad_() for t in (mixture.means, mixture.variances)]
-    )
+    inputs = [t.clone().requires_grad_() for t in (mixture.means, mixture.variances)]
+    assert torch.autograd.gradcheck(value, inputs)
+    assert torch.autograd.gradgradcheck(value, inputs)
 
 
 @given(seed=st.integers(0, 1000))

@@ -8,7 +8,14 @@ import pytest
 import torch
 
 from kmcl.kernels import KERNELS, KernelMixture
-from kmcl.losses import OBJECTIVES, KMCLObjective, ObjectiveSettings, kmcl_objective
+from kmcl.losses import (
+    OBJECTIVES,
+    KMCLObjective,
+    ObjectiveSettings,
+    contrastive_loss,
+    kmcl_objective,
+    reconstruction_loss,
+)
 from kmcl.methods.kmcl.mixture_head import KernelMixtureHead
 from random_inputs import DEGENERATE_TARGETS, make_mixture, make_targets
 
@@ -170,3 +177,22 @@ def test_settings_refuse_what_has_no_meaning():
         ObjectiveSettings(contrastive_weight=-1)
     with pytest.raises(ValueError, match=r"temperature must be a finite number above 0; got 0"):
         ObjectiveSettings(temperature=0)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("value", [0.0, -0.5])
+def test_variances_at_or_below_zero_are_refused_by_every_loss(kernel, value):
+    mixture, targets = make_mixture(kernel, 5, 4, 3), make_targets(5, 4)
+    features = torch.zeros(5, 3, dtype=torch.float64)
+    position = (3, *[0] * (mixture.variances.ndim - 1))
+    mixture.variances[position] = value
+    message = rf"mixture\.variances must be above 0; got {value:g} at position \[3, 0"
+    for loss in (
+        lambda: kmcl_objective(features, mixture, targets),
+        lambda: reconstruction_loss(features, mixture, targets),
+        lambda: contrastive_loss(mixture, targets),
+    ):
+        with pytest.raises(ValueError, match=message):
+            loss()
+    mixture.variances[position] = 1e-7
+    assert torch.isfinite(kmcl_objective(features, mixture, targets).total)

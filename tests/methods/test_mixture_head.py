@@ -7,7 +7,9 @@ import torch
 
 from kmcl.errors import InputError
 from kmcl.kernels import KERNELS, log_components, log_kernel
+from kmcl.losses import KMCLObjective
 from kmcl.methods.kmcl.mixture_head import KernelMixtureHead
+from kmcl.training.resolution import resolve_settings
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -76,6 +78,21 @@ def test_half_precision_features_give_float32_parameters():
     assert torch.isfinite(head.half()(features).variances).all()
 
 
+def test_released_initial_values_are_torchs_for_the_mixture_and_the_papers_otherwise():
+    torch.manual_seed(0)
+    head = KernelMixtureHead(400, 30, init="released")
+    weights, bound = head.logits.weight, 1 / 400**0.5
+    assert weights.abs().max() <= bound
+    assert weights.std().item() == pytest.approx(bound / 3**0.5, rel=0.02)  # of a uniform distribution
+    assert abs(weights.mean().item()) < 0.02 * bound
+    assert head.logits.bias.abs().max() <= bound
+    assert (head.logits.bias != 0).all()
+    assert 0 < head.means.weight.min() < head.means.weight.max() <= 0.1
+    assert (head.variances.weight == 1).all()
+    assert not head.means.bias.any()
+    assert not head.variances.bias.any()
+
+
 def test_export():
     head = KernelMixtureHead(6, 3).eval()
 
@@ -93,11 +110,30 @@ def test_export():
     torch.testing.assert_close(exported.module()(features[:3]), head(features[:3]).probabilities)
 
 
+@pytest.mark.parametrize("preset", ["default", "paper", "released"])
+def test_presets_in_python_are_those_of_the_command_line(preset):
+    settings = resolve_settings("digits", preset)
+    assert KMCLObjective.from_preset(preset).settings == settings.method.objective
+    head = KernelMixtureHead.from_preset(preset, 8, 3)
+    assert head.kernel == settings.method.kernel
+    assert head.normalise_dimension == settings.method.normalise_dimension
+    torch.manual_seed(0)
+    expected = KernelMixtureHead(8, 3, init=settings.method.head_init).state_dict()
+    torch.manual_seed(0)
+    torch.testing.assert_close(dict(KernelMixtureHead.from_preset(preset, 8, 3).state_dict()), dict(expected))
+
+
+def test_an_unknown_preset_is_named():
+    for make in (KMCLObjective.from_preset, lambda name: KernelMixtureHead.from_preset(name, 8, 3)):
+        with pytest.raises(InputError, match="preset must be one of default, paper, released; got 'mine'"):
+            make("mine")
+
+
 @pytest.mark.usefixtures("no_shape_checks")
 def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match=r"num_labels must be at least 1; got 0"):
         KernelMixtureHead(4, 0)
-    with pytest.raises(InputError, match=r"init must be one of paper, small; got 'zeros'"):
+    with pytest.raises(InputError, match=r"init must be one of paper, released, small; got 'zeros'"):
         KernelMixtureHead(4, 2, init="zeros")
     with pytest.raises(InputError, match=r"kernel must be one of isotropic, .*; got 'cubic'"):
         KernelMixtureHead(4, 2, "cubic")

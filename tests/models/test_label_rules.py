@@ -9,10 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.special import expit
 
 from kmcl.errors import InputError
-from kmcl.models.label_rules import LabelRules, sigmoid
+from kmcl.models.label_rules import LabelRules, logit, sigmoid
 
 RULES = LabelRules(
     ("cat", "dog", "hat"),
@@ -21,6 +23,7 @@ RULES = LabelRules(
     biases=(-1.0, 0.0, 3.0),
     probability_intervals=((0.1, 0.2, 0.3, 0.4, 0.5, 0.6, -0.7, 0.8),) * 3,
     cooccurrence=(((1, 0.5), (2, 0.25)), (), ((0, 1),)),
+    threshold_support=(4, 5, 0),
 )
 
 
@@ -38,14 +41,51 @@ def test_without_anything_fitted_probabilities_are_scores_and_thresholds_one_hal
     plain = LabelRules(("cat", "dog"))
     logits = np.array([[-3.0, 2.0]])
     np.testing.assert_allclose(plain.calibrate(logits), expit(logits), rtol=1e-14)
-    assert plain.decide(np.array([[0.5, 0.4999]])).tolist() == [[True, False]]
+    assert plain.decide(np.array([[0.5, 0.4999]])).present.tolist() == [[True, False]]
     assert not plain.is_calibrated
     assert RULES.is_calibrated
 
 
-def test_decisions_compare_scores_not_probabilities_with_thresholds():
-    scores = np.array([[0.2, 0.49, 0.9], [0.19, 0.5, 0.79]])
-    assert RULES.decide(scores).tolist() == [[True, False, True], [False, True, False]]
+def test_thresholds_of_scores_become_thresholds_of_probabilities():
+    expected = [expit(np.log(0.25) / 0.5 - 1), 0.5, expit(np.log(4) / 2 + 3)]
+    np.testing.assert_allclose(RULES.probability_thresholds, expected, atol=5e-7)
+    np.testing.assert_allclose([RULES.score_of(t)[k] for k, t in enumerate(expected)], RULES.thresholds)
+
+
+def test_decisions_are_those_of_the_scores_on_the_scale_of_the_probabilities():
+    scores = np.array([[0.2001, 0.49, 0.9], [0.19, 0.5, 0.79]])
+    probabilities = RULES.calibrate(np.log(scores / (1 - scores)))
+    decided = RULES.decide(probabilities)
+    assert decided.present.tolist() == [[True, False, True], [False, True, False]]
+    np.testing.assert_allclose(decided.probabilities, probabilities, atol=5e-7)
+
+
+@given(
+    score=st.floats(0, 1),
+    threshold=st.floats(0, 1),
+    temperature=st.floats(0.05, 20),
+    bias=st.floats(-8, 8),
+)
+def test_what_is_shown_agrees_with_the_decision_after_rounding(score, threshold, temperature, bias):
+    rules = LabelRules(("a",), thresholds=(threshold,), temperatures=(temperature,), biases=(bias,))
+    decided = rules.decide(rules.calibrate(logit(np.array([[score]]))))
+    probability, limit = decided.probabilities[0, 0], decided.thresholds[0]
+    assert float(f"{probability:.6f}") == probability
+    assert float(f"{limit:.6f}") == limit
+    assert decided.present[0, 0] == (float(f"{probability:.6g}") >= float(f"{limit:.6g}"))
+    if threshold == 0:
+        assert decided.present[0, 0]
+
+
+def test_a_tiny_threshold_does_not_become_zero():
+    rules = LabelRules(("a",), thresholds=(1e-9,))
+    assert rules.probability_thresholds.tolist() == [1e-6]
+    assert not rules.decide(np.array([[1e-8]])).present[0, 0]
+
+
+def test_thresholds_chosen_on_too_few_images_are_named():
+    assert RULES.unsupported_thresholds == ("cat", "hat")
+    assert replace(RULES, threshold_support=None).unsupported_thresholds == ()
 
 
 def test_the_sigmoid_neither_overflows_nor_loses_small_values():
@@ -85,6 +125,7 @@ def test_rules_survive_json():
         ({"cooccurrence": [[[1, 1.5]], [], []]}, "between 0 and 1; got 1.5"),
         ({"cooccurrence": [[1], [], []]}, r"pairs \(index of a label, share\); got 1"),
         ({"cooccurrence": [3, [], []]}, "cooccurrence must be a list with one list for each label"),
+        ({"threshold_support": [1]}, "threshold_support must be 3 numbers; got 1"),
         ({"surprise": 1}, "label rules have no field 'surprise'"),
     ],
 )

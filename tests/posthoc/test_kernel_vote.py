@@ -51,6 +51,30 @@ def test_the_correction_is_the_formula_written_out():
     torch.testing.assert_close(vote(asked), expected, atol=2e-3, rtol=2e-3)  # directions are float16
 
 
+def test_labels_known_on_distant_images_only_have_the_share_of_the_formula():
+    """Similarities of exp(-40) beside 1: no bound on the denominator may be reached."""
+    near, far = torch.tensor([[1.0, 0.0]]), torch.tensor([[-1.0, 0.05], [-1.0, -0.4], [-1.0, 0.2]])
+    # All positive; positive on the two nearer of the three; known nowhere.
+    targets = torch.tensor([[-1, -1, -1], [1, 0, -1], [1, 1, -1], [1, 1, -1]])
+    vote = KernelVote(None, 3)
+    vote.fit_images(torch.cat([near, far]), targets)
+    vote.set_scale(variance=0.0125, weight=1.0)
+    cosines = vote._directions_of(near).double()[0] @ vote.directions.double().T
+    similarities = [math.exp((float(cosine) - 1) / (4 * 0.0125)) for cosine in cosines]
+    assert sum(similarities[1:]) < 1e-15
+    expected = sum(similarities[2:]) / sum(similarities[1:])
+    torch.testing.assert_close(vote.shares(near)[0], torch.tensor([1.0, expected, 0.0]), atol=1e-4, rtol=1e-4)
+    assert vote(near)[0, 0] == 0
+    assert vote(near)[0, 2] == 0
+
+
+def test_what_no_float_can_hold_corrects_nothing():
+    vote = KernelVote(None, 1)
+    vote.fit_images(torch.tensor([[1.0, 0.0], [-1.0, 0.1], [-1.0, 0.0]]), torch.tensor([[-1], [1], [0]]))
+    vote.set_scale(variance=1e-3, weight=1.0)
+    assert vote(torch.tensor([[1.0, 0.0]])).tolist() == [[0.0]]
+
+
 def test_similarity_is_the_bhattacharyya_coefficient_of_the_kernels():
     vote, features, _ = fitted_vote(num_images=4)
     vote.set_scale(variance=0.3, weight=1.0)

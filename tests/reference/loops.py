@@ -67,8 +67,30 @@ def asymmetric(logits, targets, positive_focus: float, negative_focus: float, ma
     return total / max(images, 1)
 
 
-def contrastive(mixture, targets, temperature: float) -> float:
-    """Eq. 7 as printed: sums over anchors, positives and shared labels, each with its own denominator."""
+def detached_asymmetric_gradient(
+    logits, targets, positive_focus: float, negative_focus: float, margin: float
+) -> Array:
+    """∂ Eq. 6 / ∂ logits with the focal factors held constant, by hand."""
+    rows = logits.detach().double().tolist()
+    gradient = np.zeros((len(rows), len(rows[0])))
+    images = sum(any(value in (0, 1) for value in row) for row in targets.tolist())
+    for n, (logit_row, target_row) in enumerate(zip(rows, targets.tolist(), strict=True)):
+        for k, (logit, target) in enumerate(zip(logit_row, target_row, strict=True)):
+            probability = 1 / (1 + math.exp(-logit))
+            shifted = max(probability - margin, 0)
+            if target == 1:  # -w log p
+                gradient[n, k] = -((1 - probability) ** positive_focus) * (1 - probability)
+            elif target == 0 and shifted > 0:  # -w log(1 - (p - m))
+                slope = probability * (1 - probability)
+                gradient[n, k] = shifted**negative_focus * slope / (1 - shifted)
+    return gradient / max(images, 1)
+
+
+def contrastive(mixture, targets, temperature: float, *, jaccard_in_log: bool = False) -> float:
+    """Eq. 7 as printed: sums over anchors, positives and shared labels, each with its own denominator.
+
+    Or with J as a factor inside the logarithm.
+    """
     means, variances = expand(mixture)
     rows = targets.tolist()
     count = len(rows)
@@ -90,6 +112,9 @@ def contrastive(mixture, targets, temperature: float) -> float:
             for k in shared(n, m):
                 others = [i for i in range(count) if i != n and rows[i][k] in (0, 1)]
                 denominator = sum(math.exp(rho(k, n, i) / temperature) for i in others)
-                log_share = math.log(math.exp(rho(k, n, m) / temperature) / denominator)
-                total -= jaccard(n, m) * log_share / len(positives)
+                share = math.exp(rho(k, n, m) / temperature) / denominator
+                if jaccard_in_log:
+                    total -= math.log(jaccard(n, m) * share) / len(positives)
+                else:
+                    total -= jaccard(n, m) * math.log(share) / len(positives)
     return total / max(sum(any(value in (0, 1) for value in row) for row in rows), 1)

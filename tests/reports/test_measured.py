@@ -15,7 +15,7 @@ from kmcl.reports.examples import ranked
 from kmcl.reports.features import label_centroids, labels_with_room, neighbours_sharing_a_label
 from kmcl.reports.measured import RECALLS, interpolated_precision, measure
 from kmcl.reports.run_parts import RunParts
-from kmcl.reports.training import loss_terms, normalise
+from kmcl.reports.training import loss_pictures, loss_terms, map_picture, normalise
 
 
 def test_interpolated_precision_is_the_best_at_this_recall_or_beyond():
@@ -76,6 +76,9 @@ def test_losses_relative_to_the_first_epoch():
     assert np.isnan(normalise(np.array([0.0, 1.0]))).all()
     epochs = {"epoch": np.arange(2.0), "train/loss": np.ones(2), "train/classification": np.ones(2)}
     assert list(loss_terms(epochs)) == ["classification"]
+    measured = epochs | {"train/map": np.ones(2), "val/map_best": np.ones(2), "val/loss": np.zeros(2)}
+    assert list(loss_terms(measured)) == ["classification"]
+    assert list(loss_terms(measured, "val")) == ["total"]
     assert list(loss_terms(epochs | {"train/contrastive": np.ones(2)})) == [
         "total",
         "classification",
@@ -141,3 +144,21 @@ def test_curves_are_means_over_images_and_labels():
     )
     np.testing.assert_allclose(curves["blur"].sigma, 1, atol=1e-5)
     np.testing.assert_allclose(curves["noise"].entropy, 1)  # a logit of 0 is one bit
+
+
+def test_losses_of_val_are_dashed_beside_those_of_training():
+    columns = ("train/loss", "train/a", "train/b", "val/loss", "val/a", "val/b", "val/map_model", "train/map")
+    epochs = {name: np.array([2.0, 1.0]) + place for place, name in enumerate(columns)}
+    epochs["epoch"] = np.array([1.0, 2.0])
+    raw, relative = loss_pictures("run", epochs, many=False)
+    lines = {line.get_label(): line for line in raw.figure.axes[0].lines}
+    assert list(lines) == ["total", "a", "b", "total, val", "a, val", "b, val"]
+    assert lines["a, val"].get_ydata().tolist() == [6.0, 5.0]
+    for name in ("total", "a", "b"):
+        of_train, of_val = lines[name], lines[f"{name}, val"]
+        assert of_train.get_color() == of_val.get_color()
+        assert (of_train.get_linestyle(), of_val.get_linestyle()) == ("-", "--")
+    assert relative.figure.axes[0].lines[4].get_ydata()[0] == 1
+    picture = map_picture({"run": epochs})
+    assert picture.numbers.header == ("epoch", "model", "model on training images")
+    assert picture.figure.axes[0].lines[1].get_ydata().tolist() == [900.0, 800.0]

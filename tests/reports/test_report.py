@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import io
 import json
 import re
 import shutil
@@ -207,12 +209,33 @@ def test_explain_from_the_command_line(program, kernel_run, linear_run, tmp_path
     images = Images((output / "explanation.html").read_text()).images
     assert len(images) == 4  # for each run the image and one label
     assert "Where linear sees three in" in images[3]["alt"]
+    assert {sizes(image) for image in images} == {(672, 448)}
+    grid = Image.open(output / "figures" / "saliency.png")
+    assert grid.width > 2 * 448
+    assert grid.height > 2 * 448 * 40 / 60
     with (output / "figures" / "saliency.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["run"], row["label"], row["has it"]) for row in rows] == [
         ("kernels", "three", "unknown"),
         ("linear", "three", "unknown"),
     ]
+
+
+def sizes(image: dict[str, str]) -> tuple[int, int]:
+    content = base64.b64decode(image["src"].partition("base64,")[2])
+    return Image.open(io.BytesIO(content)).size
+
+
+@pytest.mark.parametrize(("flags", "expected"), [([], (448, 672)), (["--full-size"], (1000, 1500))])
+def test_large_images_are_reduced_unless_their_resolution_is_asked_for(
+    program, kernel_run, tmp_path, flags, expected
+):
+    Image.new("RGB", (1000, 1500), (200, 30, 40)).save(tmp_path / "tall.png")
+    arguments = ["explain", str(kernel_run), str(tmp_path / "tall.png"), "--label", "three", *flags]
+    result = CliRunner().invoke(program, [*arguments, "--output", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    images = Images((tmp_path / "out" / "explanation.html").read_text()).images
+    assert [sizes(image) for image in images] == [expected] * 2
 
 
 def test_report_from_the_command_line(program, breakable_run, quick_figures):

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from kmcl.errors import InputError
-from kmcl.models.label_rules import LabelRules
+from kmcl.models.label_rules import LabelRules, logit
 from kmcl.serving import ImagePrediction, LabelPrediction, PredictionList
 from kmcl.serving.image_predictor import BatchScores, ImagePredictor
 from kmcl.serving.prediction_html import MAX_IMAGES, MAX_LABELS, THUMBNAIL_SIDE
@@ -23,15 +23,18 @@ from kmcl.serving.prediction_html import MAX_IMAGES, MAX_LABELS, THUMBNAIL_SIDE
 HOSTILE = "<script>alert('x')</script>\"&'onerror=1"
 
 
+RULES = LabelRules(("red", HOSTILE, "image"), thresholds=(0.5, 0.9, 0.1), temperatures=(2.0,) * 3)
+
+
 class Brightness(ImagePredictor):
     """Scores the mean of each colour channel."""
 
     def __init__(self) -> None:
-        super().__init__(LabelRules(("red", HOSTILE, "image"), thresholds=(0.5, 0.9, 0.1)), 8)
+        super().__init__(RULES, 8)
 
     def score(self, images) -> BatchScores:
         score = (images.mean(axis=(1, 2)) / 255).astype(np.float32)
-        return BatchScores(score, score / 2, None)
+        return BatchScores(score, self.rules.calibrate(logit(score)), None)
 
     def resize(self, image):
         return np.asarray(Image.fromarray(image).resize((8, 8)))
@@ -64,14 +67,17 @@ def test_predict_gives_a_list_of_its_own_kind(predictions: PredictionList):
 
 def test_a_long_frame_has_a_row_per_image_and_label(predictions: PredictionList):
     frame = predictions.to_frame()
-    assert list(frame.columns) == ["image", "label", "probability", "present", "score", "threshold", "sigma"]
+    columns = ["image", "label", "probability", "low", "high", "threshold", "present", "score"]
+    assert list(frame.columns) == columns
     assert len(frame) == 3 * 3  # none of the broken image
     row = frame[(frame["image"] == predictions[0].name) & (frame["label"] == "red")].iloc[0]
-    assert (row["probability"], row["score"]) == pytest.approx((0.4, 0.8))
+    assert (row["probability"], row["score"]) == pytest.approx((2 / 3, 0.8), abs=1e-6)  # logit(0.8) / 2
+    assert frame["present"].equals(frame["probability"] >= frame["threshold"])
     assert frame["present"].tolist() == [True, False, True] * 3
     assert frame["present"].dtype == bool
-    assert frame["sigma"].isna().all()
-    assert frame["sigma"].dtype == float
+    with_sigma = predictions.to_frame(sigma=True)["sigma"]
+    assert with_sigma.isna().all()
+    assert with_sigma.dtype == float
     assert predictions[1].to_frame().equals(frame[3:6].reset_index(drop=True))
 
 
@@ -80,13 +86,13 @@ def test_a_wide_frame_has_a_column_per_label(predictions: PredictionList):
     assert list(frame.columns) == ["red", HOSTILE, "image"]
     assert frame.index.name == "image"
     assert frame.index.tolist() == [one.name for one in predictions]
-    np.testing.assert_allclose(frame.iloc[0], [0.4, 0.1, 0.2], atol=1e-6)
+    np.testing.assert_allclose(frame.iloc[0], [2 / 3, 1 / 3, 0.449490], atol=1e-6)
     assert frame.iloc[2].isna().all()
     assert predictions[3].to_frame(wide=True).shape == (1, 3)
 
 
 def test_frames_of_nothing():
-    assert PredictionList().to_frame().shape == (0, 7)
+    assert PredictionList().to_frame().shape == (0, 8)
     assert PredictionList().to_frame(wide=True).shape == (0, 0)
     assert PredictionList([ImagePrediction("a", (), "broken")]).to_frame(wide=True).shape == (1, 0)
     assert "no predictions" in PredictionList()._repr_html_()
@@ -132,9 +138,9 @@ def test_html_shows_pictures_labels_and_errors_and_escapes_names(predictions: Pr
     assert predictions[0].name in found.texts
     assert predictions.errors[0] in found.texts
     assert found.texts.count("red, image") == 3  # the present labels
-    assert "40 %" in found.texts
+    assert "67 %" in found.texts
     widths = [re.search(r"width:([\d.]+)%", value) for name, value in found.attributes if name == "style"]
-    assert [float(match[1]) for match in widths if match][-3:] == [40.0, 20.0, 10.0]
+    assert [float(match[1]) for match in widths if match][-3:] == [66.7, 44.9, 33.3]
     outside = [value for name, value in found.attributes if name == "src" and not value.startswith("data:")]
     assert outside == []
 
@@ -157,7 +163,9 @@ def test_a_vanished_file_and_a_closed_image_have_no_picture(predictions: Predict
 
 
 def test_html_is_bounded():
-    labels = tuple(LabelPrediction(f"label {k}", 0.1, 0.1, 0.5, k == 99, None) for k in range(100))
+    labels = tuple(
+        LabelPrediction(f"label {k}", 0.1, None, None, 0.5, k == 99, 0.1, None) for k in range(100)
+    )
     many = PredictionList([ImagePrediction(f"image {k}", labels) for k in range(100)])
     found = Collector(many._repr_html_())
     assert f"and {100 - MAX_IMAGES} more images" in found.texts

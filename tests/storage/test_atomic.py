@@ -9,11 +9,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kmcl.storage import atomic
-from kmcl.storage.atomic import replacing, write_bytes, write_json, write_text
+from kmcl.storage.atomic import WriteError, replacing, write_bytes, write_json, write_text, write_with
 
 
 def test_text_json_and_bytes_are_written_as_given_into_a_new_folder(tmp_path: Path):
@@ -62,10 +63,43 @@ def small_files() -> Iterator[int]:
 def test_a_write_that_the_system_refuses_leaves_the_old_file_alone(tmp_path: Path, small_files: int):
     path = tmp_path / "a"
     write_bytes(path, b"o" * small_files)
-    with pytest.raises(OSError, match="too large"):
+    reason = r"a: cannot be written: File too large \(10,001 bytes needed, [\d,]+ bytes free\)$"
+    with pytest.raises(WriteError, match=reason) as caught:
         write_bytes(path, b"n" * (small_files + 1))
+    assert caught.value.is_full
     assert path.read_bytes() == b"o" * small_files
     assert os.listdir(tmp_path) == ["a"]
+
+
+def test_the_writers_own_error_for_a_refused_write_is_replaced(tmp_path: Path, small_files: int):
+    """torch's writer hides the disk's error behind one about its container."""
+
+    def write(file: Any) -> None:
+        try:
+            for _ in range(4):
+                file.write(b"n" * 5_000)
+                file.flush()
+        except OSError:
+            raise RuntimeError("unexpected pos 5632 vs 5526") from None
+
+    with pytest.raises(WriteError, match=r"a: cannot be written: File too large \(20,000 bytes needed"):
+        write_with(tmp_path / "a", write)
+    assert os.listdir(tmp_path) == []
+
+
+def test_errors_that_are_not_about_the_disk_stay(tmp_path: Path):
+    with pytest.raises(RuntimeError, match="of its own"):
+        write_with(tmp_path / "a", _fail)
+    with pytest.raises(FileNotFoundError, match="elsewhere"), replacing(tmp_path / "a"):
+        (tmp_path / "elsewhere").read_bytes()
+    (tmp_path / "file").touch()
+    with pytest.raises(WriteError, match=r"file/a: cannot be written: .*\(1 bytes needed, ") as caught:
+        write_bytes(tmp_path / "file" / "a", b"x")
+    assert not caught.value.is_full
+
+
+def _fail(file: Any) -> None:
+    raise RuntimeError("of its own")
 
 
 def test_a_durable_write_is_on_the_disk_before_it_replaces(tmp_path: Path, monkeypatch):

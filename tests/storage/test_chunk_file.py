@@ -175,3 +175,23 @@ def test_a_second_process_waits_and_says_so(tmp_path: Path):
     holder.wait()
     assert len(waited) == 1
     np.testing.assert_array_equal(chunk_file(tmp_path).rows(), ROWS)
+
+
+def test_some_rows_are_computed_alone_and_not_again(tmp_path: Path):
+    file, computation = chunk_file(tmp_path), Computation(unreadable={70: "broken"})
+    rows, unreadable = file.some_rows([CHUNK_ROWS], computation)
+    np.testing.assert_array_equal(rows, ROWS[CHUNK_ROWS : 2 * CHUNK_ROWS])
+    assert unreadable == {70: "broken"}
+    assert computation.asked == [CHUNK_ROWS]
+    again = Computation(fail_at=0)
+    np.testing.assert_array_equal(file.some_rows([CHUNK_ROWS], again)[0], rows)
+    rest = Computation(unreadable={70: "broken"})
+    assert file.complete(rest) == {70: "broken"}
+    assert rest.asked == [0, 2 * CHUNK_ROWS]
+    np.testing.assert_array_equal(file.rows(), ROWS)
+
+
+def test_some_rows_of_a_complete_file(tmp_path: Path):
+    complete(tmp_path)
+    rows, _ = chunk_file(tmp_path).some_rows([2 * CHUNK_ROWS, 0], Computation(fail_at=0))
+    np.testing.assert_array_equal(rows, np.concatenate([ROWS[2 * CHUNK_ROWS :], ROWS[:CHUNK_ROWS]]))

@@ -46,6 +46,7 @@ def test_all_seven_combinations_of_terms_keep_the_weights_of_what_is_there(tmp_p
     assert found[ALL_TERMS] == whole
     assert found["reconstruction"] == (0.5, 0, 0)
     assert found["classification + contrastive"] == (0, *whole[1:])
+    assert all(member.settings.posthoc == () for member in plan.members(tmp_path))
     with pytest.raises(InputError, match="contrastive_weight is 0: a study of the terms needs"):
         term_variants(VALUES | {"contrastive_weight": 0.0})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,21 @@ def test_sizes_are_one_curve_for_each_method():
     lines = {line.get_label(): line.get_xydata().tolist() for line in picture.figure.axes[0].lines}
     assert lines["kmcl"] == [[10.0, pytest.approx(40)], [100.0, pytest.approx(75)]]
     assert lines["asl"] == [[10.0, pytest.approx(20)]]
+
+
+def test_the_axis_of_sizes_counts_images_where_they_are_known():
+    counted = [
+        replace(variant("kmcl 1", (0.7,), None, train_fraction=1.0), num_train_images=4200),
+        replace(variant("kmcl 0.1", (0.3,), None, train_fraction=0.1), num_train_images=420),
+    ]
+    picture = size_picture(result(*counted))
+    (axes,) = picture.figure.axes
+    assert axes.lines[0].get_xdata().tolist() == [420, 4200]
+    assert axes.get_xlabel() == "training images"
+    assert [row[2] for row in picture.numbers.rows] == [420, 4200]
+    assert "kmcl 10 % (420 images): 30.00" in picture.caption
+    unknown = size_picture(result(counted[0], replace(counted[1], num_train_images=None)))
+    assert unknown.figure.axes[0].get_xlabel() == "training images (%)"
 
 
 def test_points_of_a_search_stand_at_their_weights():

@@ -67,7 +67,7 @@ def run_to_numbers(name: str, folder: Path) -> dict[str, Any]:
         torch.set_num_threads(threads)
     with (folder / "run" / "epochs.csv").open() as file:
         epochs = [{k: float(v) for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
-    numbers: dict[str, Any] = {"epochs": epochs, "best_val_map": metrics["best"]["val_map"]}
+    numbers: dict[str, Any] = {"epochs": epochs, "best_val_map": metrics["best"]["head_val_map"]}
     for split in ("val", "test"):
         predictions = Predictions.load(folder / "run" / "predictions" / f"{split}.npz")
         evaluation = metrics[split]["evaluation"]
@@ -107,7 +107,7 @@ def test_numbers_of_a_whole_run(name, tmp_path):
     allowed = SHIFTS if same else OTHER_PROCESSOR
     found = _flat(run_to_numbers(name, tmp_path))
     expected = _flat(frozen["runs"][name])
-    assert list(found) == list(expected)
+    assert set(expected) <= set(found)  # a new column of epochs.csv changes none of the others
     wrong = {
         name: (value, found[name])
         for name, value in expected.items()

@@ -25,6 +25,8 @@ CHANGED: dict[str, Any] = {
     "normalise_dimension": False,
     "query_width": 64,
     "reconstruction_weight": 0.7,
+    "detach_focus": True,
+    "jaccard_in_log": True,
     "classification_weight": 0.6,
     "contrastive_weight": 0.8,
     "temperature": 0.9,

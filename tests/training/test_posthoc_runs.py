@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 from pathlib import Path
@@ -55,6 +56,15 @@ def test_the_model_lists_its_parts(finished: Path):
     ]
     assert described["method"]["name"] == "asl"
     assert float(classifier.posthoc["frozen_gp"].weight) > 0
+
+
+def test_val_map_is_that_of_the_saved_model_with_its_parts(finished: Path):
+    metrics = json.loads((finished / "metrics.json").read_text())
+    best = metrics["best"]
+    assert best["val_map"] == metrics["val"]["evaluation"]["mean_average_precision"]
+    rows = list(csv.DictReader((finished / "epochs.csv").open()))
+    assert best["head_val_map"] == pytest.approx(float(rows[-1]["val/map_best"]), rel=1e-5)
+    assert best["val_map"] > best["head_val_map"]
 
 
 def test_saved_predictions_are_those_of_the_loaded_model_on_the_images(tmp_path: Path):

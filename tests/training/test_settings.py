@@ -9,13 +9,15 @@ import pytest
 import yaml
 
 from kmcl.data.augmentation import AUGMENTATIONS
+from kmcl.encoders.images import parse_normalisation
 from kmcl.errors import InputError
+from kmcl.interop.released_datasets import RELEASED_DATASETS
 from kmcl.kernels import KERNELS
 from kmcl.losses import OBJECTIVES
 from kmcl.methods import METHODS
 from kmcl.methods.kmcl import KmclOptions
 from kmcl.methods.kmcl.mixture_head import INITIAL_VALUES
-from kmcl.training.presets import PRESETS, preset_options
+from kmcl.training.presets import PRESETS, RELEASED_NORMALISATIONS, preset_options
 from kmcl.training.resolution import (
     FLAT_NAMES,
     flat_values,
@@ -168,6 +170,62 @@ def test_the_papers_recipe():
     assert (recipe.epochs, recipe.moving_average, recipe.moving_average_warmup) == (40, 0.9997, False)
     assert (paper.data.augmentation, paper.encoder.name, paper.posthoc) == ("paper", "tresnet_m", ())
     assert (paper.method.head_init, paper.method.normalise_dimension) == ("paper", False)
+
+
+@pytest.mark.parametrize("preset", ["paper", "released"])
+@pytest.mark.parametrize(
+    ("flags", "size"),
+    [
+        ({}, 224),
+        ({"encoder": "tresnet_m"}, 224),
+        ({"encoder": "tresnet_v2_l"}, 448),
+        ({"encoder": "tresnet_v2_l", "image_size": 320}, 320),
+        ({"encoder": "test_resnet"}, None),
+    ],
+)
+def test_image_size_of_the_papers_models(preset: str, flags, size: int | None):
+    assert resolve_settings("voc2007:d", preset, flags=flags).encoder.image_size == size
+
+
+@pytest.mark.parametrize(
+    ("data", "paper", "released"),
+    [
+        ("voc2007:d", "imagenet", "imagenet"),
+        ("table:x.csv", "imagenet", "imagenet"),
+        ("chestxray14:d", "dataset", "0.50576189,1"),
+        ("adp:d", "dataset", "0.81233799,0.64032477,0.81902153,0.18129702,0.25731668,0.16800649"),
+    ],
+)
+def test_normalisation_of_the_papers_datasets(data: str, paper: str, released: str):
+    assert resolve_settings(data, "paper").encoder.normalisation == paper
+    assert resolve_settings(data, "released").encoder.normalisation == released
+    assert resolve_settings(data).encoder.normalisation == "encoder"
+    assert (
+        resolve_settings(data, "paper", flags={"normalisation": "encoder"}).encoder.normalisation == "encoder"
+    )
+
+
+def test_constants_of_the_released_code_are_those_of_its_checkpoints():
+    for name, text in RELEASED_NORMALISATIONS.items():
+        numbers, expected = parse_normalisation(text), RELEASED_DATASETS[name]
+        each = 3 // (len(numbers) // 2)
+        assert numbers[: len(numbers) // 2] * each == expected.mean
+        assert numbers[len(numbers) // 2 :] * each == expected.std
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("imagnet", r"got 'imagnet' \(did you mean 'imagenet'\?\)"),
+        ("0.5", r"two numbers or six .* got '0\.5'"),
+        ("0.5,0.5,0.5,0.2", "two numbers or six"),
+        ("0.5,0", r"stds above 0; got '0\.5,0'"),
+        ("nan,1", "finite means"),
+    ],
+)
+def test_mistakes_in_a_normalisation_are_named(text: str, message: str):
+    with pytest.raises(InputError, match=rf"settings: normalisation must be .*{message}"):
+        resolve_settings("digits", flags={"normalisation": text})
 
 
 def test_choices_are_those_of_the_tables():

@@ -126,10 +126,12 @@ def test_the_better_of_model_and_average_on_val_is_kept(finished: Path, without_
     metrics = json.loads((without_vote / "metrics.json").read_text())
     rows = epochs_of(without_vote)
     best = max(max(row["val/map_model"], row["val/map_average"]) for row in rows)
-    assert metrics["best"]["val_map"] == pytest.approx(best, rel=1e-5)
+    assert metrics["best"]["head_val_map"] == pytest.approx(best, rel=1e-5)
+    assert metrics["best"]["val_map"] == metrics["val"]["evaluation"]["mean_average_precision"]
     assert metrics["val"]["evaluation"]["mean_average_precision"] == pytest.approx(best, abs=0.02)
     with_vote = json.loads((finished / "metrics.json").read_text())
-    assert with_vote["best"] == metrics["best"]
+    for name in ("head_val_map", "epoch", "is_average"):
+        assert with_vote["best"][name] == metrics["best"][name]
     assert with_vote["val"]["evaluation"]["mean_average_precision"] > best
 
 
@@ -141,7 +143,10 @@ def test_the_saved_model_predicts_what_the_run_measured(finished: Path):
     scores = np.array([[label.score for label in prediction.labels] for prediction in found])
     np.testing.assert_allclose(scores, measured.scores[:5], atol=1e-5)
     thresholds = json.loads((finished / "metrics.json").read_text())["thresholds"]["values"]
-    assert [label.threshold for label in found[0].labels] == pytest.approx(thresholds)
+    of_scores = predictor.rules.score_thresholds
+    assert list(of_scores) == pytest.approx(thresholds)
+    calibrated = predictor.rules.probability_thresholds
+    assert [label.threshold for label in found[0].labels] == pytest.approx(list(calibrated))
 
 
 def test_a_finished_run_is_left_alone_and_a_used_folder_refused(finished: Path):
@@ -212,7 +217,11 @@ def test_two_processes_train_like_one(tmp_path: Path):
         output, errors = process.communicate(timeout=300)
         assert process.returncode == 0, output + errors
     for one, two in zip(epochs_of(runs[1]), epochs_of(runs[2]), strict=True):
-        assert two == pytest.approx(one, rel=2e-3)
+        assert {name for name in one if name not in two} == {
+            *("val/loss", "val/reconstruction", "val/classification", "val/contrastive")
+        }  # measured in one process only
+        assert two.pop("train/map") == pytest.approx(one["train/map"], rel=2e-2)  # a rank may change
+        assert two == pytest.approx({name: one[name] for name in two}, rel=2e-3)
     one, two = (Predictions.load(run / "predictions" / "test.npz") for run in runs.values())
     np.testing.assert_allclose(two.scores, one.scores, atol=2e-3)
 
@@ -243,6 +252,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path: Path, monkeypatch
     """A real write error: the process may not write files larger than the first checkpoint."""
     import resource
 
+    from kmcl.storage.atomic import WriteError
     from kmcl.training import checkpoints
 
     run = tmp_path / "run"
@@ -252,9 +262,8 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path: Path, monkeypatch
     previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(good) // 2, limits[1]))
     try:
-        with pytest.raises(
-            checkpoints.CheckpointWriteError, match=r"last\.ckpt: the checkpoint could not be written"
-        ):
+        reason = r"File too large \([\d,]+ bytes needed, [\d,]+ bytes free\)$"
+        with pytest.raises(WriteError, match=rf"last\.ckpt: cannot be written: {reason}"):
             checkpoints.AtomicCheckpointIO().save_checkpoint(
                 {"state": torch.zeros(len(good))}, run / "checkpoints" / "last.ckpt"
             )

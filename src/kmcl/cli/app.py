@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
@@ -15,14 +17,15 @@ from kmcl.cli.explain import explain
 from kmcl.cli.export import export
 from kmcl.cli.figure import figure_app
 from kmcl.cli.import_released import import_released
-from kmcl.cli.interruption import INTERRUPTED, leave_at_once
+from kmcl.cli.interruption import INTERRUPTED, TERMINATED, leave_at_once
 from kmcl.cli.missing_packages import explain_missing_package
 from kmcl.cli.predict import predict
 from kmcl.cli.push import push
 from kmcl.cli.report import report
 from kmcl.cli.serve import serve
 from kmcl.cores import let_waiting_threads_sleep
-from kmcl.errors import InputError
+from kmcl.errors import InputError, shorten
+from kmcl.storage.atomic import WriteError
 from kmcl.version import __version__
 
 
@@ -90,12 +93,13 @@ def _program(
 
 def main() -> None:
     """Run the program; invalid input, or a missing package, gives one message and exit status 2."""
+    warnings.filterwarnings("ignore", module="PIL")  # about details of a file that they do not name
     let_waiting_threads_sleep()
     try:
         make_app(sys.argv[1:])()
     except SystemExit as stop:
-        if stop.code == INTERRUPTED:
-            leave_at_once()
+        if stop.code in (INTERRUPTED, TERMINATED):
+            leave_at_once(stop.code)
         raise
     except InputError as error:
         typer.echo(f"kmcl: {error}", err=True)
@@ -109,6 +113,14 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()  # the reader closed the pipe (`| head`); not an error
         sys.exit(1)
+    except WriteError as error:
+        typer.echo(f"kmcl: {error}", err=True)
+        sys.exit(1)
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        typer.echo(f"kmcl: {shorten(f'{error.filename}: {error.strerror}')}", err=True)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

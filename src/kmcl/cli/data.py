@@ -1,4 +1,4 @@
-"""`kmcl data`: summarise a dataset (describe) and find its problems (check)."""
+"""`kmcl data`: summarise a dataset (describe), find its problems (check), write it as files (export)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kmcl.data.check import CheckReport
     from kmcl.data.describe import Description
 
-data_app = typer.Typer(help="Describe and check datasets.", no_args_is_help=True)
+data_app = typer.Typer(help="Describe, check and export datasets.", no_args_is_help=True)
 
 DataArgument = Annotated[
     str,
@@ -104,6 +104,28 @@ def check_command(
         raise typer.Exit(1)
 
 
+@data_app.command("export")
+def export_command(
+    data: DataArgument,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder.")],
+    option: OptionArgument = None,
+) -> None:
+    """Write the images of DATA as files, with a table beside them that `table:` opens."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from kmcl.data import open_dataset
+    from kmcl.data.export import export_dataset
+
+    dataset = open_dataset(data, **parse_dataset_options(option))
+    columns = (TextColumn("writing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+    with bar:
+        task = bar.add_task("writing", total=sum(len(split) for split in dataset.splits.values()))
+        table = export_dataset(dataset, folder, lambda count: bar.advance(task, count))
+    typer.echo(f"wrote {table}; open it as table:{table}")
+
+
 def _new_table(title: str, text_columns: list[str], number_columns: list[str]) -> Table:
     from rich.table import Table
 
@@ -168,6 +190,11 @@ def _print_report(report: CheckReport) -> None:
     console = Console()
     if not report.problems:
         console.print(f"{escape(report.name)}: {report.num_images:,} images, nothing wrong")
+        return
+    if report.summary:
+        console.print(f"{escape(report.name)}: {len(report.problems):,} problems in its rows")
+        for sentence in report.summary:
+            console.print(f"  {escape(sentence)}", soft_wrap=True, highlight=False)
         return
     table = _new_table(f"{report.name}: {len(report.problems):,} problems", ["problem", "where", "what"], [])
     for problem in report.problems[:SHOWN_PROBLEMS]:

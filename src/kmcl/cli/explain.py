@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from kmcl.cli.predict import find_images
+from kmcl.cli.image_paths import find_images
 from kmcl.cli.report import show
 
 
@@ -24,6 +24,13 @@ def explain(
         Optional[list[str]],  # noqa: UP045
         typer.Option(help="A label to explain; may be repeated.", show_default="the predicted labels"),
     ] = None,
+    full_size: Annotated[
+        bool,
+        typer.Option(
+            "--full-size",
+            help="Show images at their original resolution instead of 448 pixels (shorter side).",
+        ),
+    ] = False,
     output: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("explanation"),
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
@@ -31,8 +38,11 @@ def explain(
 
     Writes one HTML file, and the same grid as SVG and PNG.
     """
-    images = find_images(paths)
+    found = find_images(paths)
+    if found.note:
+        typer.echo(f"kmcl: {found.note}", err=True)
 
     from kmcl.reports import write_explanation
 
-    show(write_explanation([run, *(other or [])], images, output, label or ()), open_)
+    runs = [run, *(other or [])]
+    show(write_explanation(runs, found.images, output, label or (), full_size=full_size), open_)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -61,6 +62,13 @@ def import_released(
         f", {len(description.labels)} labels ({', '.join(description.labels[:3])} ...), "
         f"pixels normalised with mean {description.mean} and deviation {description.std}"
     )
+    # A changed weight is a weight like any other: only a comparison with the published digest shows it.
+    typer.echo(f"SHA-256 of {checkpoint}: {_digest(checkpoint)}; compare it with that of the published file")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _read_labels(path: Path) -> tuple[str, ...]:

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import csv
-import glob
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional, TextIO
 
 import typer
 
+from kmcl.cli.image_paths import find_images
+from kmcl.cli.prediction_forms import (
+    WriteLines,
+    choose_form,
+    write_json_array,
+    write_parquet,
+    write_wide_csv,
+)
 from kmcl.errors import InputError
 from kmcl.storage.atomic import replacing
 
 if TYPE_CHECKING:
-    from kmcl.serving import ImagePrediction
-
-IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+    from kmcl.serving import ImagePrediction, LabelPrediction
 
 
 def predict(
@@ -37,16 +42,32 @@ def predict(
         bool, typer.Option("--json", help="Print JSON, one object per line and image.")
     ] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, one row per image and label.")] = False,
-    output: Annotated[Optional[Path], typer.Option(help="Write to this file instead of printing.")] = None,  # noqa: UP045
+    wide: Annotated[
+        bool, typer.Option("--wide", help="One row per image and one column per label (CSV or Parquet).")
+    ] = False,
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            help="Write to this file instead of printing; the form follows its ending: "
+            ".csv, .json, .jsonl (an object per line) or .parquet."
+        ),
+    ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Images per batch.")] = 32,
+    sigma: Annotated[
+        bool, typer.Option("--sigma", help="Add sigma, the width of each label's kernel.")
+    ] = False,
 ) -> None:
-    """Predict the labels of images: probability, decision and sigma of each label.
+    """Predict the labels of images: probability with its 90 % interval, threshold and decision.
 
-    Unreadable images are reported and skipped; the exit status is then 1.
+    A label is present where its probability reaches its threshold; both are calibrated on val.
+    Unreadable images are reported and skipped; the exit status is then 1. Files of a folder that are no
+    images are listed.
     """
-    if as_json and as_csv:
-        raise InputError("--json and --csv cannot be combined")
-    images = find_images(paths)
+    form = choose_form(output, as_json=as_json, as_csv=as_csv, wide=wide)
+    if form == "parquet":
+        import pyarrow  # noqa: F401  # missing packages are found before any image is predicted
+    found = find_images(paths)
+    images = found.images
 
     from rich.console import Console
     from rich.progress import Progress
@@ -56,11 +77,9 @@ def predict(
     predictor = load(run)
     unreadable = []
     errors = Console(stderr=True)
-    with (
-        _open_output(output) as file,
-        Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar,
-    ):
-        write = _WRITERS["json" if as_json else "csv" if as_csv else "table"]
+    if found.note:
+        errors.print(f"kmcl: {found.note}", soft_wrap=True, highlight=False, markup=False)
+    with Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:
 
         def readable() -> Iterator[ImagePrediction]:
             for prediction in bar.track(
@@ -72,32 +91,17 @@ def predict(
                     unreadable.append(prediction.error)
                     errors.print(f"kmcl: {prediction.error}", soft_wrap=True, highlight=False, markup=False)
 
-        write(file, readable())
+        if form == "parquet" and output is not None:
+            with _replacing(output) as temporary:
+                write_parquet(temporary, readable(), predictor.labels, wide, sigma)
+        else:
+            wide_csv = partial(write_wide_csv, labels=predictor.labels)
+            write: WriteLines = wide_csv if wide else partial(_WRITERS[form], sigma=sigma)
+            with _open_output(output) as file:
+                write(file, readable())
     if unreadable:
         errors.print(f"kmcl: {len(unreadable)} of {len(images)} images could not be read", highlight=False)
         raise typer.Exit(1)
-
-
-def find_images(paths: Iterable[str]) -> list[Path]:
-    """The given files, images below the given folders, and matches of the patterns, without repeats."""
-    found: dict[Path, None] = {}
-    for text in paths:
-        path = Path(text)
-        if path.is_dir():
-            inside = sorted(file for file in path.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES)
-            if not inside:
-                raise InputError(f"{path}: there is no image in this folder")
-            found.update(dict.fromkeys(inside))
-        elif path.exists() or not glob.has_magic(text):
-            if not path.exists():
-                raise InputError(f"{path}: there is no such file or folder")
-            found[path] = None
-        else:
-            matches = sorted(glob.glob(text, recursive=True))
-            if not matches:
-                raise InputError(f"{text}: matches no file")
-            found.update(dict.fromkeys(Path(match) for match in matches if Path(match).is_file()))
-    return list(found)
 
 
 @contextmanager
@@ -106,45 +110,78 @@ def _open_output(path: Path | None) -> Iterator[TextIO]:
     if path is None:
         yield sys.stdout
         return
-    with ExitStack() as stack:
-        try:
-            temporary = stack.enter_context(replacing(path))
-            file = stack.enter_context(temporary.open("w", encoding="utf-8", newline=""))
-        except OSError as error:
-            raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+    with _replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         yield file
 
 
-def _write_json(file: TextIO, predictions: Iterable[ImagePrediction]) -> None:
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A temporary file in the place of `path`; InputError if it cannot be written there."""
+    with ExitStack() as stack:
+        try:
+            temporary = stack.enter_context(replacing(path))
+            temporary.touch()
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+        yield temporary
+
+
+def _write_json(file: TextIO, predictions: Iterable[ImagePrediction], sigma: bool) -> None:
+    from kmcl.serving.predictions import label_columns
+
+    columns = label_columns(sigma)
     for prediction in predictions:
-        labels = [asdict(label) for label in prediction.labels]
+        labels = [{name: getattr(label, name) for name in columns} for label in prediction.labels]
         file.write(json.dumps({"image": prediction.name, "labels": labels}) + "\n")
 
 
-def _write_csv(file: TextIO, predictions: Iterable[ImagePrediction]) -> None:
+def _write_csv(file: TextIO, predictions: Iterable[ImagePrediction], sigma: bool) -> None:
+    from kmcl.serving.predictions import label_columns
+
+    columns = label_columns(sigma)
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["image", "label", "probability", "present", "sigma", "score", "threshold"])
+    writer.writerow(["image", *columns])
     for prediction in predictions:
         for label in prediction.labels:
-            sigma = "" if label.sigma is None else f"{label.sigma:.6g}"
-            row = [prediction.name, label.label, f"{label.probability:.6g}", int(label.present), sigma]
-            writer.writerow([*row, f"{label.score:.6g}", f"{label.threshold:.6g}"])
+            writer.writerow([prediction.name, *(_csv_cell(getattr(label, name)) for name in columns)])
 
 
-def _write_table(file: TextIO, predictions: Iterable[ImagePrediction]) -> None:
-    """One line per image: its present labels with probability and sigma."""
+def _csv_cell(value: str | float | None) -> str | int:
+    """1 and 0 for a decision; six digits of a number, which is what probabilities are rounded to."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return int(value)
+    return value if isinstance(value, str) else f"{value:.6g}"
+
+
+def _write_table(file: TextIO, predictions: Iterable[ImagePrediction], sigma: bool) -> None:
+    """One line per image: its present labels with probability and interval."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("image", "labels (probability, sigma)")
+    table = Table("image", f"labels: probability (90 % interval){', sigma' if sigma else ''}")
     for prediction in predictions:
-        parts = []
-        for label in prediction.present:
-            sigma = "" if label.sigma is None else f", σ {label.sigma:.3f}"
-            parts.append(f"{label.label} ({100 * label.probability:.0f} %{sigma})")
-        table.add_row(prediction.name, "; ".join(parts) or "none")
+        labels = [_in_words(label, sigma) for label in prediction.present]
+        table.add_row(prediction.name, "; ".join(labels) or "none")
     # In a pipe or file, names are not truncated to the width of a terminal.
     Console(file=file, width=None if file.isatty() else 1000).print(table)
 
 
-_WRITERS = {"json": _write_json, "csv": _write_csv, "table": _write_table}
+def _in_words(label: LabelPrediction, sigma: bool) -> str:
+    words = f"{label.label} {100 * label.probability:.0f} %"
+    if label.low is not None and label.high is not None:
+        words += f" ({100 * label.low:.0f}–{100 * label.high:.0f})"
+    return f"{words}, σ {label.sigma:.3f}" if sigma and label.sigma is not None else words
+
+
+def _write_json_array(file: TextIO, predictions: Iterable[ImagePrediction], sigma: bool) -> None:
+    write_json_array(file, predictions, partial(_write_json, sigma=sigma))
+
+
+_WRITERS: dict[str, Callable[..., None]] = {
+    "table": _write_table,
+    "csv": _write_csv,
+    "jsonl": _write_json,
+    "json": _write_json_array,
+}

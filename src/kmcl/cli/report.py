@@ -40,12 +40,12 @@ def report(
     from rich.console import Console
 
     from kmcl.reports import ReportSettings, write_report
+    from kmcl.reports.progress import ReportProgress
 
     settings = ReportSettings(groups, tuple(image or ()), saliency, num_images, seed)  # type: ignore[arg-type]
     folder = output or (runs[0] / "report" if len(runs) == 1 else runs[0].resolve().parent / "report")
-    console = Console(stderr=True)
-    with console.status("reading") as status:
-        page = write_report(runs, folder, settings, lambda words: status.update(f"report: {words}"))
+    with ReportProgress(Console(stderr=True)) as progress:
+        page = write_report(runs, folder, settings, progress)
     show(page, open_)
 
 

@@ -32,6 +32,29 @@ def serve(
     max_pixels: Annotated[float, typer.Option(help="Maximum size of an image in million pixels.")] = 50,
     max_images: Annotated[int, typer.Option(min=1, help="Maximum number of images per request.")] = 32,
     max_waiting: Annotated[int, typer.Option(min=1, help="Maximum number of images in the queue.")] = 256,
+    max_requests: Annotated[int, typer.Option(min=1, help="Maximum number of concurrent requests.")] = 64,
+    max_requests_per_address: Annotated[
+        int, typer.Option(min=1, help="Maximum number of concurrent requests of one client.")
+    ] = 32,
+    max_connections_per_address: Annotated[
+        int, typer.Option(min=1, help="Maximum number of open connections of one address.")
+    ] = 256,
+    max_header: Annotated[float, typer.Option(help="Maximum size of the headers of a request in KiB.")] = 32,
+    header_timeout: Annotated[
+        float, typer.Option(help="Time limit for receiving the headers of a request in seconds.")
+    ] = 10,
+    min_body_rate: Annotated[
+        float, typer.Option(help="Minimum rate at which a body must arrive, in KiB per second.")
+    ] = 4,
+    allowed_host: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            metavar="NAME",
+            help="Answer requests for this host name too; may be repeated. On a loopback address only "
+            "localhost is answered, on others any name unless this is given.",
+            show_default="none",
+        ),
+    ] = None,
     batch_size: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(min=1, help="Maximum number of images per batch.", show_default="by image size"),
@@ -55,10 +78,12 @@ def serve(
 
     from kmcl.serving import load
     from kmcl.serving.service.engine import with_engine
+    from kmcl.serving.service.hosts import allowed_hosts
     from kmcl.serving.service.server import open_socket
     from kmcl.serving.service.server import serve as serve_until_stopped
-    from kmcl.serving.service.settings import MEGABYTE, MEGAPIXEL, ServiceSettings
+    from kmcl.serving.service.settings import KILOBYTE, MEGABYTE, MEGAPIXEL, ServiceSettings
 
+    opened = open_socket(host, port)
     settings = ServiceSettings(
         max_body_bytes=round(max_body * MEGABYTE),
         max_image_pixels=round(max_pixels * MEGAPIXEL),
@@ -66,9 +91,15 @@ def serve(
         max_waiting=max_waiting,
         batch_size=batch_size,
         timeout_seconds=timeout,
+        max_requests=max_requests,
+        max_requests_per_address=max_requests_per_address,
+        max_connections_per_address=max_connections_per_address,
+        max_header_bytes=round(max_header * KILOBYTE),
+        header_seconds=header_timeout,
+        min_body_rate=round(min_body_rate * KILOBYTE),
+        allowed_hosts=allowed_hosts(opened, host, tuple(allowed_host or ())),
         token=token or None,
     )
-    opened = open_socket(host, port)
     predictor = with_engine(load(run), engine, partial(typer.echo, err=True))
     name = run.resolve().name if run.exists() else str(run)
     shown_host = f"[{host}]" if ":" in host else host

@@ -15,6 +15,8 @@ from kmcl.training.settings import GROUPS
 OWN_ARGUMENTS = ("data", "data_options")
 
 COMMON = (
+    "recipe",
+    "budget",
     "method",
     "encoder",
     "weights",
@@ -36,7 +38,23 @@ PANELS = {
     "optimisation": "Optimisation",
     "evaluation": "Evaluation",
     "machine": "Machine",
+    "recipe": "Common settings",
 }
+
+BY_THE_RECIPE = "by the recipe"
+CHOSEN = (
+    "encoder",
+    "image_size",
+    "epochs",
+    "learning_rate",
+    "frozen_stages",
+    "cached_views",
+    "feature_runtime",
+)
+"""Settings whose default depends on the recipe."""
+
+NOT_FLAGS = ("to_choose",)
+"""Settings that are recorded, never given."""
 
 
 class Flag(NamedTuple):
@@ -58,8 +76,13 @@ def setting_flags() -> list[Flag]:
 
 def _group_flags() -> Iterator[Flag]:
     for name, (group, field_name) in FLAT_NAMES.items():
+        if name in NOT_FLAGS:
+            continue
         field = GROUPS[group].model_fields[field_name]
-        yield Flag(name, field.annotation, field.description or "", field.default, PANELS[group])
+        # Durations and the names of recipes are checked by the settings, with their own messages.
+        annotation = str if group == "recipe" else field.annotation
+        default = BY_THE_RECIPE if name in CHOSEN else field.default
+        yield Flag(name, annotation, field.description or "", default, PANELS[group])
 
 
 def _choice_flags() -> Iterator[Flag]:

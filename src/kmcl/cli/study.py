@@ -30,12 +30,14 @@ def kernels_command(study: StudyArguments) -> None:
 
 
 def terms_command(study: StudyArguments) -> None:
-    """KMCL with each term of its loss alone and in combination, against all three."""
+    """KMCL with each term of its loss alone and in combination, without post-hoc parts."""
     from kmcl.reports.study_figures import comparison_picture
-    from kmcl.studies.designs import ALL_TERMS, term_variants
+    from kmcl.studies.designs import ALL_TERMS, OF_TERMS, term_variants
 
+    if study.flags["posthoc"] not in (None, "none"):
+        raise InputError("--posthoc: this study compares terms of the loss, without post-hoc parts")
     study.run(
-        "study terms",
+        OF_TERMS,
         term_variants,
         lambda result: [comparison_picture(result, "terms")],
         ALL_TERMS,

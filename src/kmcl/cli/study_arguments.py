@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from kmcl.studies.results import StudyResult
     from kmcl.studies.variants import Variant
 
-NOT_OF_STUDIES = ("data", "data_options", "method", "seed", "devices", "nodes")
-"""Settings without a flag: a study has methods and seeds, and a process for each training."""
+NOT_OF_STUDIES = ("data", "data_options", "method", "seed", "devices", "nodes", "budget")
+"""Settings without a flag: a study has methods and seeds, a process for each training, and a plan that must
+not depend on the speed of the machine.
+"""
 
 
 @dataclass(frozen=True)

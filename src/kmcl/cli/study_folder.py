@@ -27,6 +27,8 @@ def study_values(
     """The common settings of a study by flat names: preset, then file, then flags."""
     options = parse_dataset_options(option)
     values = merge_values(data, preset, config, {**flags, "data_options": options or None})
+    if values.get("recipe") == "paper" and preset == "default":
+        preset = "paper"
     return preset_options(preset) | values
 
 
@@ -55,6 +57,7 @@ def run_and_show(
     from rich.console import Console
 
     from kmcl.reports.figure_files import write_picture
+    from kmcl.reports.study_table import print_study
     from kmcl.storage.locks import locked
     from kmcl.studies.plan import default_folder
     from kmcl.studies.study import run_study
@@ -71,7 +74,7 @@ def run_and_show(
         for picture in draw(result):
             write_picture(picture, folder)
     if int(os.environ.get("RANK", 0)) == 0:
-        typer.echo((folder / "table.md").read_text(encoding="utf-8"))
+        print_study(console, result)
         console.print(f"results: {folder}/table.md, table.csv, results.json and figures", soft_wrap=True)
     if result.failures:
         raise typer.Exit(1)

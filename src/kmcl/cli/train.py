@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
@@ -10,15 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from kmcl.cli.data import OptionArgument, parse_dataset_options
-from kmcl.cli.interruption import INTERRUPTED
+from kmcl.cli.interruption import INTERRUPTED, TERMINATED, exiting_on_sigterm
 from kmcl.cli.settings_flags import with_settings_flags
 from kmcl.errors import InputError
 from kmcl.training.presets import PRESETS
-from kmcl.training.resolution import resolve_settings
+from kmcl.training.resolution import merge_values, settings_from_values
+from kmcl.training.run_folder import RunFolder
 from kmcl.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from kmcl.training.planning import Plan
 
 FOLDER_VARIABLE = "KMCL_RUN_FOLDER"
 """The run's folder, for the processes that a distributed run starts on this machine."""
@@ -46,40 +50,65 @@ def train_command(
 
     console = Console()
     if resume is not None:
-        given = [name for name, value in flags.items() if value is not None]
-        if data or config or output or option or given:
+        changed = [name for name, value in flags.items() if value is not None]
+        if data or config or output or option or changed:
             raise InputError(
                 "--resume continues a run with the settings it was started with; give nothing else"
             )
         _run(console, resume, None)
         return
-    options = parse_dataset_options(option)
-    settings = resolve_settings(data, preset, config, {**flags, "data_options": options or None})
+    began = time.monotonic()
+    values = merge_values(
+        data, preset, config, {**flags, "data_options": parse_dataset_options(option) or None}
+    )
+    source = str(config) if config else "settings"
     if show_settings:
-        typer.echo(settings.to_yaml(), nl=False)
+        from kmcl.training.recipes import choose_for_study
+
+        typer.echo(settings_from_values(choose_for_study(values), source, preset).to_yaml(), nl=False)
         return
-    _run(console, _choose_folder(output, settings), settings)
+
+    from kmcl.training.planning import check_values, is_first_process, plan_run, print_header
+
+    folder = _choose_folder(output, check_values(values, source, preset))
+    if is_first_process():
+        RunFolder(folder).refuse_existing()
+    with console.status("measuring this machine ..."):
+        plan = plan_run(values, preset, source)
+    print_header(console, plan, folder)
+    _run(console, folder, plan, began)
 
 
-def _run(console: Console, folder: Path, settings: TrainingSettings | None) -> None:
+def _run(console: Console, folder: Path, plan: Plan | None, began: float | None = None) -> None:
     from kmcl.data.loading import LostWorkerError
-    from kmcl.reports.metrics_table import print_metrics
-    from kmcl.training.checkpoints import CheckpointWriteError
+    from kmcl.reports.run_summary import print_run_summary
+    from kmcl.storage.atomic import WriteError
     from kmcl.training.task import NonFiniteLossError
     from kmcl.training.train import resume, train
 
     try:
-        metrics = resume(folder, console) if settings is None else train(settings, folder, console)
-    except (NonFiniteLossError, CheckpointWriteError, LostWorkerError) as error:
+        with exiting_on_sigterm():
+            if plan is None:
+                metrics = resume(folder, console, complete_if_interrupted=True)
+            else:
+                metrics = train(
+                    plan.settings,
+                    folder,
+                    console,
+                    dataset=plan.dataset,
+                    began=began,
+                    complete_if_interrupted=True,
+                )
+    except (NonFiniteLossError, WriteError, LostWorkerError) as error:
         typer.echo(f"kmcl: {error}", err=True)
         _say_how_to_continue(folder)
         raise typer.Exit(1) from error
     except (KeyboardInterrupt, SystemExit) as stop:  # Lightning turns Ctrl-C into an exit
         _say_how_to_continue(folder)
-        raise typer.Exit(INTERRUPTED) from stop
+        terminated = isinstance(stop, SystemExit) and stop.code == TERMINATED
+        raise typer.Exit(TERMINATED if terminated else INTERRUPTED) from stop
     if metrics:
-        print_metrics(console, {str(folder): metrics})
-        console.print(f"\nrun folder: {folder}", soft_wrap=True)
+        print_run_summary(console, folder, metrics)
 
 
 def _say_how_to_continue(folder: Path) -> None:
@@ -90,6 +119,8 @@ def _say_how_to_continue(folder: Path) -> None:
         )
     else:
         typer.echo(f"No epoch was finished; start again with: kmcl train --resume {folder}", err=True)
+    if (folder / "model" / "model.json").is_file():
+        typer.echo(f"The best model so far can be used: kmcl predict {folder} IMAGES", err=True)
 
 
 def _choose_folder(output: Path | None, settings: TrainingSettings) -> Path:

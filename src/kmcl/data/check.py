@@ -13,8 +13,8 @@ import numpy as np
 
 from kmcl.data import open_dataset
 from kmcl.data.dataset import Dataset, Split
-from kmcl.data.readers.table_rows import RowError
-from kmcl.errors import InputError
+from kmcl.data.readers.row_problems import RowError
+from kmcl.errors import InputError, shorten
 
 ProblemKind = Literal[
     "unusable row",
@@ -44,11 +44,15 @@ class Problem:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The problems found in a dataset, and how many images were decoded to find them."""
+    """The problems found in a dataset, and how many images were decoded to find them.
+
+    summary: about rows that cannot be used, a sentence for each kind of problem, and what to do
+    """
 
     name: str
     num_images: int
     problems: tuple[Problem, ...]
+    summary: tuple[str, ...] = ()
 
 
 Progress = Callable[[int, int], None]
@@ -62,8 +66,9 @@ def check_spec(
     try:
         dataset = open_dataset(spec, **options)
     except RowError as error:
-        problems = [Problem("unusable row", p.message, line=p.line) for p in error.problems]
-        return CheckReport(str(error.source), 0, tuple(problems))
+        problems = [Problem("unusable row", shorten(p.message), line=p.line) for p in error.problems]
+        summary = [*error.summary, *([error.advice] if error.advice else [])]
+        return CheckReport(str(error.source), 0, tuple(problems), tuple(summary))
     return check_dataset(dataset, num_threads, progress)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,9 +11,19 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
+from kmcl.data.image_formats import open_image
+from kmcl.data.libtiff import silence_libtiff
 from kmcl.errors import InputError
 
 TWELVE_BITS = 1 << 12
+
+FILE_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 @dataclass(frozen=True)
@@ -39,9 +51,20 @@ def decode_image(path: Path, min_side: int | None = None) -> npt.NDArray[np.uint
 
     With `min_side` a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size as long as its shorter side keeps
     that many pixels: several times faster for a large photograph.
+
+    Only regular files are opened: a named pipe would wait for a writer, a device may never end.
     """
     try:
-        with Image.open(path) as image:
+        kind = stat.S_IFMT(path.stat().st_mode)
+    except FileNotFoundError:
+        raise InputError(f"image {path} does not exist") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"image {path} cannot be decoded: {reason}") from error
+    if kind != stat.S_IFREG:
+        raise InputError(f"image {path} is {FILE_KINDS.get(kind, 'not a regular file')}, not a file")
+    try:
+        with open_image(path) as image:
             return load_rgb(image, min_side)
     except FileNotFoundError:
         raise InputError(f"image {path} does not exist") from None
@@ -49,7 +72,7 @@ def decode_image(path: Path, min_side: int | None = None) -> npt.NDArray[np.uint
         raise
     except Exception as error:
         # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error, zlib.error and others.
-        reason = str(error) or type(error).__name__
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise InputError(f"image {path} cannot be decoded: {reason}") from error
 
 
@@ -57,6 +80,8 @@ def load_rgb(image: Image.Image, min_side: int | None = None) -> npt.NDArray[np.
     """The pixels of an image that Pillow has opened, as `decode_image` gives them; errors are Pillow's."""
     if min_side is not None:
         image.draft(None, (min_side, min_side))
+    if image.format == "TIFF":
+        silence_libtiff()
     image.load()
     return _to_rgb_array(_upright(image))
 
@@ -102,15 +127,15 @@ def _to_eight_bits(pixels: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
 
 
 def require_folder(path: Path, what: str) -> Path:
-    if not path.is_dir():
-        state = "is not a folder" if path.exists() else "does not exist"
+    if not os.path.isdir(path):
+        state = "is not a folder" if os.path.exists(path) else "does not exist"
         raise InputError(f"{what} {path} {state}")
     return path
 
 
 def require_file(path: Path, what: str) -> Path:
-    if not path.is_file():
-        state = "is not a file" if path.exists() else "does not exist"
+    if not os.path.isfile(path):
+        state = "is not a file" if os.path.exists(path) else "does not exist"
         raise InputError(f"{what} {path} {state}")
     return path
 
@@ -119,7 +144,8 @@ def require_some_images(images: ImageFiles, source: Path | str) -> None:
     """Raise InputError if none of the images exists; single missing files are found when they are loaded."""
     step = max(1, len(images) // 50)
     likely = [*range(0, len(images), step), *range(len(images))]
-    if not any((images.root / str(images.names[index])).exists() for index in likely):
+    # os.path, not pathlib, whose `exists` raises for a name that is longer than a file name may be.
+    if not any(os.path.exists(images.root / str(images.names[index])) for index in likely):
         raise InputError(
             f"none of the {len(images)} images named in {source} exists; the first would be {images.name(0)}"
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, get_args
@@ -32,6 +33,7 @@ __all__ = [
     "BatchLoader",
     "LoaderSettings",
     "LostWorkerError",
+    "explaining_lost_workers",
     "make_eval_loader",
     "make_train_loader",
 ]
@@ -81,6 +83,25 @@ class LostWorkerError(RuntimeError):
     """A worker process died; the message says what to try."""
 
 
+@contextmanager
+def explaining_lost_workers() -> Iterator[None]:
+    """Raise LostWorkerError when a worker process dies, whatever runs in the block at that moment.
+
+    torch raises RuntimeError in the main thread from its handler of SIGCHLD, not only where a batch is read.
+    Also a decorator.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, LostWorkerError) or "DataLoader worker" not in str(error):
+            raise
+        reason = str(error).partition("\n")[0]
+        raise LostWorkerError(
+            f"a worker process that loads images was lost ({reason}). Most often the system ended it for "
+            "lack of memory: use fewer workers (--workers, num_workers) or none (0)"
+        ) from error
+
+
 class EpochPlan(Protocol):
     """The plans of the batches of an epoch, from which a `BatchLoader` builds batches."""
 
@@ -128,17 +149,10 @@ class BatchLoader:
     def __iter__(self) -> Iterator[Batch]:
         deliveries = iter(self._loader)
         while True:
-            try:
-                delivery = next(deliveries)
-            except StopIteration:
+            with explaining_lost_workers():
+                delivery = next(deliveries, None)
+            if delivery is None:
                 return
-            except RuntimeError as error:
-                if "DataLoader worker" not in str(error):
-                    raise
-                raise LostWorkerError(
-                    f"a worker process that loads images was lost ({error}). Most often the system ended it "
-                    f"for lack of memory: use fewer workers (num_workers, now {self.num_workers}) or none (0)"
-                ) from error
             if delivery.failure is not None:
                 # Now rather than when the error's traceback is released: torch would then wait seconds for
                 # them.

@@ -124,6 +124,14 @@ class EvaluationPlan(Sampler[BatchPlan]):
             yield BatchPlan(0, int(part[0]), part)
 
 
+class SamplePlan(EvaluationPlan):
+    """Chosen images instead of all, in their order."""
+
+    def __init__(self, indices: npt.NDArray[np.int64], batch_size: int) -> None:
+        super().__init__(len(indices), batch_size=batch_size)
+        self._parts = [indices[part] for part in self._parts]
+
+
 def check_rank(rank: int, world_size: int) -> None:
     if world_size < 1 or not 0 <= rank < world_size:
         raise InputError(f"rank must lie in [0, world_size): rank {rank}, world_size {world_size}")

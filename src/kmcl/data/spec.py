@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from kmcl.data.recognition import TABLE_SUFFIXES, describe_source
 from kmcl.errors import InputError, suggest
-
-TABLE_SUFFIXES = (".csv", ".tsv", ".tab", ".parquet", ".pq")
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,8 @@ def parse_dataset_spec(spec: str, kinds: Iterable[str]) -> DatasetSpec:
         return DatasetSpec(kind, Path(location).expanduser() if location else None)
     if text.lower().endswith(TABLE_SUFFIXES):
         return DatasetSpec("table", Path(text).expanduser())
+    if reason := describe_source(Path(text).expanduser()):
+        raise InputError(f"{text} {reason}")
     raise InputError(
         f"unknown kind of dataset {kind!r} in {spec!r}{suggest(kind, known)}; known are {', '.join(known)}"
     )

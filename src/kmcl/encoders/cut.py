@@ -89,6 +89,11 @@ class EncoderCut:
         maps = taps.maps.permute(0, 2, 3, 1) if taps.maps.ndim == 4 else taps.maps
         return torch.cat([maps.flatten(1), *taps.statistics], dim=1)
 
+    @property
+    def row_width(self) -> int:
+        """How many numbers a row has."""
+        return math.prod(self.map_shape) + sum(self.statistic_widths)
+
     def from_rows(self, rows: Float[Tensor, "B R"]) -> StageTaps:
         """The inverse of `to_rows`."""
         sizes = [math.prod(self.map_shape), *self.statistic_widths]

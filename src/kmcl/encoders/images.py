@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from kmcl.errors import InputError
+from kmcl.errors import InputError, suggest
 
-__all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "check_image_shape", "values_per_channel"]
+__all__ = [
+    "IMAGENET_MEAN",
+    "IMAGENET_STD",
+    "NORMALISATIONS",
+    "check_image_shape",
+    "parse_normalisation",
+    "values_per_channel",
+]
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+
+NORMALISATIONS = ("encoder", "imagenet", "dataset")
+"""Normalisations by name; any other is given as numbers."""
 
 
 def check_image_shape(in_channels: int, image_size: int | None) -> None:
@@ -23,3 +34,22 @@ def values_per_channel(values: Sequence[float], in_channels: int) -> tuple[float
     """A mean or standard deviation of colours, or their average where images are grey."""
     colours = tuple(float(value) for value in values)
     return colours if in_channels == len(colours) else (sum(colours) / len(colours),)
+
+
+def parse_normalisation(text: str) -> tuple[float, ...]:
+    """The numbers of a normalisation, a mean and a std or three of each; none for `NORMALISATIONS`."""
+    if text in NORMALISATIONS:
+        return ()
+    try:
+        numbers = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        numbers = ()
+    if len(numbers) not in (2, 6):
+        raise InputError(
+            f"normalisation must be {', '.join(NORMALISATIONS)}, or MEAN,STD as two numbers or six (three "
+            f"means, three stds), of pixels between 0 and 1; got {text!r}{suggest(text, NORMALISATIONS)}"
+        )
+    stds = numbers[len(numbers) // 2 :]
+    if not all(map(math.isfinite, numbers)) or not all(std > 0 for std in stds):
+        raise InputError(f"normalisation must be of finite means and stds above 0; got {text!r}")
+    return numbers

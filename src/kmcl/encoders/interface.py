@@ -80,6 +80,11 @@ class Encoder(nn.Module, ABC):
         """How many numbers `StageTaps.statistics` has of each stage."""
         raise self._not_cut()
 
+    @property
+    def row_width(self) -> int:
+        """How many numbers a row of `frozen_rows` has."""
+        raise self._not_cut()
+
     def frozen_rows(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B R"]:
         """What the frozen stages give for normalised images, one row of numbers per image."""
         raise self._not_cut()

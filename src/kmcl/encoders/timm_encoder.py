@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import difflib
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from kmcl.encoders.cut import EncoderCut
@@ -15,6 +17,7 @@ from kmcl.encoders.images import check_image_shape, values_per_channel
 from kmcl.encoders.interface import Encoder, EncoderFeatures
 from kmcl.encoders.meta_run import dry_run
 from kmcl.encoders.registry import ENCODERS
+from kmcl.encoders.stages import find_stages
 from kmcl.encoders.torchvision_operators import declare_missing_operators
 from kmcl.encoders.weights import create_backbone
 from kmcl.errors import InputError
@@ -23,7 +26,7 @@ from kmcl.shapes import Float
 declare_missing_operators()
 import timm  # noqa: E402
 
-__all__ = ["TimmEncoder", "build_encoder"]
+__all__ = ["TimmEncoder", "build_encoder", "count_stages", "own_size"]
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,10 @@ class TimmEncoder(Encoder):
     def statistic_widths(self) -> tuple[int, ...]:
         return self._first_stages().statistic_widths
 
+    @property
+    def row_width(self) -> int:
+        return self._first_stages().row_width
+
     def frozen_rows(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B R"]:
         cut = self._first_stages()
         return cut.to_rows(cut.run_first(images))
@@ -173,6 +180,22 @@ def build_encoder(
         ) from error
     size = image_size or own_size
     return TimmEncoder(backbone, name, in_channels, size, frozen_stages=frozen_stages, taps=taps)
+
+
+def own_size(name: str) -> tuple[int, bool]:
+    """The image side an encoder is made for, and whether it takes no other."""
+    _check_name(name)
+    config = timm.models.get_pretrained_cfg(name)
+    if config is None:
+        raise InputError(f"timm does not say what images encoder '{name}' takes; it cannot be used.")
+    return config.input_size[-1], bool(config.fixed_input_size)
+
+
+@functools.lru_cache(maxsize=8)
+def count_stages(name: str) -> int:
+    """How many stages an encoder has that can be frozen; InputError where it cannot be cut."""
+    with torch.device("meta"):
+        return len(find_stages(build_encoder(name).backbone, name).stages)
 
 
 class _Runner(nn.Module):

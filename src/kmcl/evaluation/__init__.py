@@ -11,6 +11,7 @@ from kmcl.evaluation.image_ranking import ImageRanking
 from kmcl.evaluation.metrics import Evaluation, LabelMetrics, evaluate
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import mean_average_precision
+from kmcl.evaluation.temperature import Temperatures
 from kmcl.evaluation.thresholds import LabelThresholds, choose_thresholds
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "LabelThresholds",
     "PairedDifference",
     "Predictions",
+    "Temperatures",
     "bootstrap_map",
     "choose_thresholds",
     "compare_map",

@@ -1,41 +1,45 @@
 """Bootstrap intervals for mAP, and for the difference between two models.
 
-Images are drawn with replacement. An image drawn m times is one with weight m, so each label is sorted once
-and every resample is a weighted average precision over the same ranking: the cost is one pass over the
-weights instead of a sort per label and resample.
+Where predictions have groups (patients), whole groups are resampled: images of one group resemble each other,
+and intervals that take them for independent are too short.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from kmcl.errors import InputError
 from kmcl.evaluation.json_values import JsonObject, to_json_object
-from kmcl.evaluation.predictions import Predictions
-from kmcl.evaluation.ranking import Values, mean_average_precision
-
-Weights = npt.NDArray[np.int32]
-
-# Resamples weighted at once: a row of weights then is two cache lines to sixteen, and 40,000 images of
-# weights take 10 MB.
-_RESAMPLES_AT_ONCE = 64
+from kmcl.evaluation.predictions import Mask, Predictions
+from kmcl.evaluation.ranking import Values, label_average_precisions
+from kmcl.evaluation.resampling import Resamples, Units, resample, sampling_units
+from kmcl.models.label_rules import logit, sigmoid
 
 
 @dataclass(frozen=True)
 class BootstrapInterval:
-    """An estimate with its interval: the percentiles of the resamples, shifted to be centred on it.
+    """An estimate with its interval.
 
-    Average precision is biased upwards with few positives, and more so on a resample, which has fewer
-    distinct images. The plain percentile interval contains that bias twice and misses the true value on one
-    side; shifted by `bias` it always contains the estimate and has better coverage.
+    The interval of an mAP is symmetric on the logit scale, so that it stays inside [0, 1]:
 
-    bias:          mean of the resamples minus the estimate; about the bias of the estimate itself.
-    num_undefined: resamples that drew no positive of any label; they are left out.
+        logit(c) -+ t s / (c (1 - c)),   c = estimate - bias
+
+    s is `standard_error` and t the quantile of Student's distribution with `degrees_of_freedom`. Average
+    precision is biased upwards with few positives, and on a resample once more, by about as much; c is the
+    estimate without that bias. The interval of a difference is estimate - bias -+ t s. Both are extended to
+    contain the estimate where they do not.
+
+    standard_error:     deviation of the resamples, times sqrt(m / (m - 1)) for one label with m positives:
+                        resamples of m positives vary less than samples of m new ones.
+    bias:               mean of the resamples minus the estimate.
+    num_undefined:      resamples that drew no positive of any label; they are left out.
+    degrees_of_freedom: m - 1 for one label, for several by the formula of Welch and Satterthwaite; NaN where
+                        the resamples do not vary.
+    num_groups:         groups that were resampled; None where images were. m then counts groups.
     """
 
     estimate: float
@@ -46,6 +50,8 @@ class BootstrapInterval:
     bias: float
     num_resamples: int
     num_undefined: int
+    degrees_of_freedom: float = float("nan")
+    num_groups: int | None = None
 
     def to_json(self) -> JsonObject:
         return to_json_object(self)
@@ -55,8 +61,8 @@ class BootstrapInterval:
 class PairedDifference:
     """mAP of the first model, of the second, and of the first minus the second on the same resamples.
 
-    p_value: two-sided, twice the smaller share of resamples, shifted like the interval, on either side of 0
-    (the observed data counted as one of them on both sides, so it is never 0).
+    p_value: two-sided, of the t statistic whose interval is `difference`; not below 2 / (resamples + 1),
+    beyond which the resamples say nothing about the tails.
     """
 
     first: BootstrapInterval
@@ -74,14 +80,14 @@ def bootstrap_map(
     num_resamples: int = 1000,
     level: float = 0.95,
 ) -> BootstrapInterval:
-    """Interval of the mean average precision under resampling of the images.
+    """Interval of the mean average precision under resampling of the images, or of groups of images.
 
     A label whose positives are all absent from a resample is left out of that resample's mean, as it is
     left out of mAP itself. The interval covers the sampling of images, not the randomness of training.
     """
     _check(num_resamples, level, len(predictions))
-    (samples,) = _resample_map((predictions,), generator, num_resamples)
-    return _interval(mean_average_precision(predictions), samples, level)
+    sample = _draw((predictions,), ((1.0,),), generator, num_resamples)
+    return _map_interval(sample, 0, level)
 
 
 def compare_map(
@@ -117,118 +123,125 @@ def compare_mean_map(
     _check(num_resamples, level, len(models[0]))
     for model in models[1:]:
         _check_same_truth(models[0], model)
-    samples = _resample_map(models, generator, num_resamples)
-    estimates = [mean_average_precision(predictions) for predictions in models]
-    cut = len(first)
-    means = [np.mean(samples[:cut], axis=0), np.mean(samples[cut:], axis=0)]
-    of_means = [float(np.mean(estimates[:cut])), float(np.mean(estimates[cut:]))]
-    difference = _interval(of_means[0] - of_means[1], means[0] - means[1], level)
-    moved = means[0] - means[1] - difference.bias
-    smaller_side = min(np.sum(moved <= 0), np.sum(moved >= 0))
-    num_defined = num_resamples - difference.num_undefined
+    of_first = (1 / len(first),) * len(first) + (0.0,) * len(second)
+    of_second = (0.0,) * len(first) + (1 / len(second),) * len(second)
+    difference = tuple(one - other for one, other in zip(of_first, of_second, strict=True))
+    sample = _draw(models, (of_first, of_second, difference), generator, num_resamples)
+    interval = _difference_interval(sample, 2, level)
     return PairedDifference(
-        first=_interval(of_means[0], means[0], level),
-        second=_interval(of_means[1], means[1], level),
-        difference=difference,
-        p_value=float(min(1.0, 2 * (1 + smaller_side) / (1 + num_defined))) if num_defined else float("nan"),
+        first=_map_interval(sample, 0, level),
+        second=_map_interval(sample, 1, level),
+        difference=interval,
+        p_value=_p_value(interval),
     )
 
 
-class _LabelRanking(NamedTuple):
-    """One label's evaluated images, sorted by falling score and divided into blocks where precision is
-    evaluated.
+class _Sample(NamedTuple):
+    """Estimates and resamples of combinations of models, and what determines their intervals.
 
-    order:          images by falling score, down to the last block that has a positive.
-    starts:         where each block begins in `order`; a block ends with a group of equal scores that
-                    contains a positive.
-    positive_order: the positive images by falling score.
-    positive_starts: where each block begins in `positive_order`.
+    estimates:      of each combination.
+    resamples:      of each combination.
+    positive_units: of each label with a positive, the number of images or groups that have one.
+    num_groups:     None where images are resampled.
     """
 
-    order: npt.NDArray[np.int64]
-    starts: npt.NDArray[np.int64]
-    positive_order: npt.NDArray[np.int64]
-    positive_starts: npt.NDArray[np.int64]
+    estimates: Values
+    resamples: list[Resamples]
+    positive_units: Values
+    num_groups: int | None
 
 
-def _rank_label(predictions: Predictions, label: int) -> _LabelRanking | None:
-    """Sort one label; None when it has no positives."""
-    images = np.flatnonzero(predictions.evaluated[:, label])
-    order = images[np.argsort(-predictions.scores[images, label], kind="stable")]
-    positive = predictions.positive[order, label]
-    if not positive.any():
-        return None
-    ranked = predictions.scores[order, label]
-    group = np.concatenate([[0], np.cumsum(ranked[1:] != ranked[:-1])])
-    group_ends = np.searchsorted(group, np.arange(group[-1] + 1), side="right")
-    groups_with_positives, positive_starts = np.unique(group[positive], return_index=True)
-    ends = group_ends[groups_with_positives]
-    starts = np.concatenate([[0], ends[:-1]])
-    return _LabelRanking(order[: ends[-1]], starts, order[positive], positive_starts)
+def _draw(
+    models: Sequence[Predictions],
+    combinations: Sequence[Sequence[float]],
+    generator: np.random.Generator,
+    num_resamples: int,
+) -> _Sample:
+    groups = next((model.groups for model in models if model.groups is not None), None)
+    units = sampling_units(groups, len(models[0]))
+    positive = models[0].positive
+    present = positive.any(axis=0)
+    estimates = np.stack([label_average_precisions(model)[present] for model in models])
+    return _Sample(
+        estimates=(np.asarray(combinations) @ estimates).mean(axis=1)
+        if present.any()
+        else np.full(len(combinations), np.nan),
+        resamples=resample(models, combinations, units, generator, num_resamples),
+        positive_units=_positive_units(positive[:, present], units),
+        num_groups=None if groups is None else units.num_units,
+    )
 
 
-def _weighted_average_precisions(ranking: _LabelRanking, weights: Weights) -> Values:
-    """Average precision of one label in each resample; NaN where no positive was drawn.
-
-    weights: N x R, how often each image was drawn in each resample.
-    """
-    predicted = np.add.reduceat(weights[ranking.order], ranking.starts, axis=0).cumsum(axis=0)
-    gained = np.add.reduceat(weights[ranking.positive_order], ranking.positive_starts, axis=0)
-    true_positives = gained.cumsum(axis=0)
-    # If nothing was drawn so far, the numerator is 0: any denominator will do.
-    terms = gained * (true_positives / np.maximum(predicted, 1))
-    positives = true_positives[-1]
-    return np.where(positives > 0, terms.sum(axis=0) / np.maximum(positives, 1), np.nan)
+def _positive_units(positive: Mask, units: Units) -> Values:
+    """Of each label, how many units have a positive."""
+    counts = [len(np.unique(units.of_image[column])) for column in positive.T]
+    return np.array(counts, dtype=np.float64)
 
 
-def _resample_map(
-    models: Sequence[Predictions], generator: np.random.Generator, num_resamples: int
-) -> list[Values]:
-    """mAP of each model in each resample, all models on the same resamples."""
-    rankings = [
-        [ranking for label in range(model.num_labels) if (ranking := _rank_label(model, label)) is not None]
-        for model in models
-    ]
-    samples = [np.full(num_resamples, np.nan) for _ in models]
-    num_images = len(models[0])
-    for start in range(0, num_resamples, _RESAMPLES_AT_ONCE):
-        block = slice(start, min(start + _RESAMPLES_AT_ONCE, num_resamples))
-        weights = _draw_weights(num_images, block.stop - block.start, generator)
-        for of_model, model_rankings in zip(samples, rankings, strict=True):
-            sums = np.zeros(weights.shape[1])
-            counts = np.zeros(weights.shape[1])
-            for ranking in model_rankings:
-                values = _weighted_average_precisions(ranking, weights)
-                sums += np.nan_to_num(values)
-                counts += ~np.isnan(values)
-            of_model[block] = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-    return samples
+def _map_interval(sample: _Sample, index: int, level: float) -> BootstrapInterval:
+    found = _without_limits(sample, index, level)
+    estimate = found.estimate
+    if found.standard_error == 0:
+        # A perfect ranking gives perfect resamples only. Its lower limit is that of a share of m out of m
+        # (Clopper and Pearson), with m positives a label on (harmonic) average.
+        share = ((1 - level) / 2) ** float((1 / sample.positive_units).mean())
+        return replace(found, low=estimate * share, high=1 - (1 - estimate) * share)
+    centre = float(np.clip(estimate - found.bias, 1e-6, 1 - 1e-6))
+    reach = _quantile(found) * found.standard_error / (centre * (1 - centre))
+    low, high = sigmoid(logit(np.array([centre])) + np.array([-reach, reach]))
+    return replace(found, low=min(float(low), estimate), high=max(float(high), estimate))
 
 
-def _draw_weights(num_images: int, num_resamples: int, generator: np.random.Generator) -> Weights:
-    """N x R: how often each image is drawn in each resample of N images."""
-    counts = [
-        np.bincount(generator.integers(num_images, size=num_images), minlength=num_images)
-        for _ in range(num_resamples)
-    ]
-    return np.ascontiguousarray(np.stack(counts, axis=1), dtype=np.int32)
+def _difference_interval(sample: _Sample, index: int, level: float) -> BootstrapInterval:
+    found = _without_limits(sample, index, level)
+    estimate, centre = found.estimate, found.estimate - found.bias
+    if found.standard_error == 0:  # the same model twice, or a single group, which determines nothing
+        reach = 0.0 if estimate == 0 else 2.0
+    else:
+        reach = _quantile(found) * found.standard_error
+    low, high = min(centre - reach, estimate), max(centre + reach, estimate)
+    return replace(found, low=max(low, -1.0), high=min(high, 1.0))
 
 
-def _interval(estimate: float, samples: Values, level: float) -> BootstrapInterval:
-    defined = samples[~np.isnan(samples)]
-    tail = (1 - level) / 2
-    low, high = np.quantile(defined, (tail, 1 - tail)) if len(defined) else (np.nan, np.nan)
-    bias = float(defined.mean() - estimate) if len(defined) else float("nan")
+def _without_limits(sample: _Sample, index: int, level: float) -> BootstrapInterval:
+    means, variances = sample.resamples[index]
+    defined = means[~np.isnan(means)]
+    estimate = float(sample.estimates[index])
+    error, freedom = 0.0 * estimate, float("nan")
+    others = np.maximum(sample.positive_units - 1, 1)
+    if len(defined) > 1 and variances.any():
+        inflation = (variances * sample.positive_units / others).sum() / variances.sum()
+        error = float(np.sqrt(inflation) * defined.std(ddof=1))
+        freedom = float(variances.sum() ** 2 / (variances**2 / others).sum())
     return BootstrapInterval(
         estimate=estimate,
-        low=float(low) - bias,
-        high=float(high) - bias,
+        low=float("nan"),
+        high=float("nan"),
         level=level,
-        standard_error=float(defined.std(ddof=1)) if len(defined) > 1 else float("nan"),
-        bias=bias,
-        num_resamples=len(samples),
-        num_undefined=len(samples) - len(defined),
+        standard_error=error,
+        bias=float(defined.mean()) - estimate if len(defined) else 0.0 * estimate,
+        num_resamples=len(means),
+        num_undefined=len(means) - len(defined),
+        degrees_of_freedom=freedom,
+        num_groups=sample.num_groups,
     )
+
+
+def _quantile(interval: BootstrapInterval) -> float:
+    """How many standard errors an interval of this level extends to either side."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(interval.degrees_of_freedom, (1 + interval.level) / 2))
+
+
+def _p_value(difference: BootstrapInterval) -> float:
+    from scipy.special import stdtr
+
+    if difference.standard_error == 0:
+        return 1.0
+    statistic = (difference.estimate - difference.bias) / difference.standard_error
+    lowest = 2 / (difference.num_resamples - difference.num_undefined + 1)
+    return float(max(2 * stdtr(difference.degrees_of_freedom, -abs(statistic)), min(lowest, 1.0)))
 
 
 def _check(num_resamples: int, level: float, num_images: int) -> None:
@@ -241,11 +254,13 @@ def _check(num_resamples: int, level: float, num_images: int) -> None:
 
 
 def _check_same_truth(first: Predictions, second: Predictions) -> None:
-    """Raise InputError unless both models were evaluated on the same labels, images and targets."""
+    """Raise InputError unless both models were evaluated on the same labels, images, groups and targets."""
     if first.labels != second.labels:
         raise InputError(f"the labels differ: {_first_difference(first.labels, second.labels)}")
     if first.names != second.names:
         raise InputError(f"the images differ: {_first_difference(first.names, second.names)}")
+    if first.groups is not None and second.groups is not None and first.groups != second.groups:
+        raise InputError(f"the groups differ: {_first_difference(first.groups, second.groups)}")
     differs = (first.evaluated != second.evaluated) | (first.evaluated & (first.targets != second.targets))
     if differs.any():
         image, label = (int(index) for index in np.argwhere(differs)[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,11 @@ class Evaluation:
     labels_without_positives: tuple[str, ...]
     labels_without_negatives: tuple[str, ...]
     labels: tuple[LabelMetrics, ...]
+
+    def with_thresholds(self, values: npt.NDArray[np.float64]) -> Evaluation:
+        """The same metrics, with the thresholds of the labels given on another scale."""
+        pairs = zip(self.labels, values, strict=True)
+        return replace(self, labels=tuple(replace(row, threshold=float(value)) for row, value in pairs))
 
     def to_json(self) -> JsonObject:
         """The same tree in lists, dicts and numbers, null where a metric is undefined."""

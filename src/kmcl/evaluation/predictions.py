@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from kmcl.data.dataset import UNKNOWN
 from kmcl.errors import InputError
-from kmcl.storage.atomic import replacing
+from kmcl.storage.atomic import write_with
 
 FORMAT = "kmcl-predictions-1"
 
@@ -32,6 +32,8 @@ class Predictions:
     ignored:  N x L bool or None, pairs that evaluation leaves out although they have a target.
     sigma:    N x L float32 or None, the standard deviation of each label's kernel, above 0.
     features: N x D float32 or None, the encoder's features.
+    groups:   N names or None; images of one group (a patient) are not independent of each other. An image
+              whose name is empty is in no group.
     """
 
     labels: tuple[str, ...]
@@ -41,6 +43,7 @@ class Predictions:
     ignored: Mask | None = None
     sigma: Scores | None = None
     features: Scores | None = None
+    groups: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if len(set(self.labels)) != len(self.labels) or not self.labels:
@@ -63,6 +66,9 @@ class Predictions:
             raise InputError(
                 f"features must have {len(self.names)} rows, one per image, got shape {self.features.shape}"
             )
+
+        if self.groups is not None and len(self.groups) != len(self.names):
+            raise InputError(f"groups must be {len(self.names)}, one per image, got {len(self.groups)}")
 
     def __len__(self) -> int:
         return len(self.names)
@@ -99,13 +105,16 @@ class Predictions:
         }
         optional = {"ignored": self.ignored, "sigma": self.sigma, "features": self.features}
         arrays |= {name: array for name, array in optional.items() if array is not None}
-        with replacing(path) as temporary, temporary.open("wb") as file:
-            np.savez(file, **arrays)
+        if self.groups is not None:
+            arrays["groups"] = np.array(self.groups, dtype=np.str_)
+        write_with(path, lambda file: np.savez(file, **arrays))
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
         """Read a file that `save` wrote; raises InputError naming the file if it is broken or not one."""
         path = Path(path)
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: not a file of predictions (not a regular file)")
         try:
             archive = np.load(path, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
@@ -116,14 +125,24 @@ class Predictions:
             raise InputError(f"{path}: no such file of predictions") from error
         except InputError:
             raise
-        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        except (
+            OSError,
+            EOFError,
+            ValueError,
+            KeyError,
+            RuntimeError,
+            zipfile.BadZipFile,
+            zlib.error,
+        ) as error:
+            # RuntimeError: an entry that says it is encrypted, or compressed in an unknown way.
             raise InputError(f"{path}: cannot be read as predictions ({error})") from error
         found = str(arrays.pop("format", "none"))
         if found != FORMAT:
             raise InputError(f"{path}: not a file of predictions (format {found!r}, expected {FORMAT!r})")
         try:
-            labels, names = (tuple(str(name) for name in arrays.pop(key)) for key in ("labels", "names"))
-            return cls(labels, names, **arrays)
+            labels, names = (_strings(arrays.pop(key)) for key in ("labels", "names"))
+            groups = _strings(arrays.pop("groups")) if "groups" in arrays else None
+            return cls(labels, names, **arrays, groups=groups)
         except (KeyError, TypeError) as error:
             raise InputError(f"{path}: an array is missing or unknown ({error})") from error
         except InputError as error:
@@ -138,6 +157,10 @@ class Predictions:
             f"{argument} must be {bound}, got {array[row, column]} "
             f"for image {self.names[row]!r} and label {self.labels[column]!r}"
         )
+
+
+def _strings(array: npt.NDArray[Any]) -> tuple[str, ...]:
+    return tuple(str(name) for name in array)
 
 
 def _check_array(

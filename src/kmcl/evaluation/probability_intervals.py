@@ -26,8 +26,7 @@ import numpy.typing as npt
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import Values
-from kmcl.evaluation.temperature import logit
-from kmcl.models.label_rules import NUMBERS_PER_INTERVAL, IntervalRows, calibrate, sigmoid
+from kmcl.models.label_rules import NUMBERS_PER_INTERVAL, IntervalRows, calibrate, logit, sigmoid
 
 STANDARD_DEVIATIONS = 1.6449
 """To either side: 90 % of a normal distribution."""

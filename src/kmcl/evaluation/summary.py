@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kmcl.evaluation.bootstrap import BootstrapInterval, bootstrap_map
+from kmcl.evaluation.bootstrap import BootstrapInterval
 from kmcl.evaluation.calibration import Calibration, calibration
+from kmcl.evaluation.intervals import map_interval
 from kmcl.evaluation.json_values import JsonObject, to_json_object
 from kmcl.evaluation.metrics import Evaluation, evaluate
 from kmcl.evaluation.predictions import Predictions
@@ -58,23 +59,25 @@ def summarise_run(
     criterion: Criterion = "f1",
     target: float | None = None,
     label_counts: npt.NDArray[np.integer] | None = None,
-    seed: int = 0,
 ) -> RunSummary:
     """Choose thresholds and temperatures on val and evaluate both splits with them.
 
     label_counts: positives of each label in the training set, for rare, medium and frequent labels
-    seed:         of the bootstrap
     """
     usable = val is not None and len(val) > 0
-    thresholds = choose_thresholds(val, criterion, target, threshold) if usable and val else None
     temperatures = fit_temperatures(val) if usable and val else None
     with_biases = fit_temperatures(val, with_bias=True) if usable and val else None
+    thresholds = (
+        choose_thresholds(val, criterion, target, threshold, calibration=with_biases)
+        if usable and val
+        else None
+    )
 
     def measure(predictions: Predictions | None) -> SplitSummary | None:
         if predictions is None or len(predictions) == 0:
             return None
         return SplitSummary(
-            map_interval=bootstrap_map(predictions, np.random.default_rng(seed)),
+            map_interval=map_interval(predictions),
             evaluation=evaluate(predictions, threshold, label_counts=label_counts),
             evaluation_own_thresholds=None
             if thresholds is None

@@ -18,13 +18,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from kmcl.errors import InputError
 from kmcl.evaluation.json_values import JsonObject, to_json_object
 from kmcl.evaluation.predictions import Mask, Predictions, Scores
 from kmcl.evaluation.ranking import Values
-from kmcl.models.label_rules import calibrate, sigmoid
+from kmcl.models.label_rules import calibrate, logit, sigmoid
 
 LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 0.05, 20.0
 
@@ -106,16 +105,6 @@ def fit_temperatures(
         shared_bias=overall.bias,
         shared=tuple(shared),
     )
-
-
-def logit(scores: npt.NDArray[np.floating]) -> Values:
-    """log(p / (1 - p)), finite: 0 counts as the smallest normal float32, 1 as the largest float32 below 1.
-
-    The bounds differ because float32 has many numbers near 0 and few near 1; no two scores that differ in a
-    float32 sigmoid become equal.
-    """
-    clipped = np.clip(np.asarray(scores, dtype=np.float64), float(np.finfo(np.float32).tiny), 1 - 2.0**-24)
-    return np.log(clipped) - np.log1p(-clipped)
 
 
 class _Line(NamedTuple):

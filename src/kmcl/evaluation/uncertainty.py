@@ -28,7 +28,7 @@ from kmcl.evaluation.json_values import JsonObject, to_json_object
 from kmcl.evaluation.predictions import Mask, Predictions
 from kmcl.evaluation.ranking import Values, mean_of_defined
 from kmcl.evaluation.risk_coverage import ErrorDetection, certainty_points, detect_errors, risk_at_coverage
-from kmcl.evaluation.temperature import logit
+from kmcl.models.label_rules import logit
 
 COVERAGES = np.linspace(0.05, 1.0, 20)
 

@@ -2,7 +2,8 @@
 
 Both are state dicts of the ASL code base's TResNet (see `released_names`). KMCL's hold `encoder.*`, whose
 own classifier `encoder.head.fc` was never used, and the linear layers `kmm.pi`, `kmm.mean` and `kmm.var` of
-the kernel mixture (`kmm.pi` alone where only the asymmetric loss was trained). ASL's hold the network itself
+the kernel mixture (`kmm.pi` alone where only the asymmetric loss was trained). Where these have a number per
+label and dimension, theirs are D x L and ours L x D. ASL's hold the network itself
 under `model`, with `head.fc` as classifier, and its labels.
 
 Files are read as tensors only; no code in them is ever run.
@@ -11,6 +12,7 @@ Files are read as tensors only; no code in them is ever run.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +36,10 @@ DEFAULT_THRESHOLD = 0.8
 
 DEFAULT_IMAGE_SIZES = {"tresnet_m": 224}
 """The others were trained at 448."""
+
+
+_UNSUPPORTED = re.compile(r"GLOBAL ([\w.]+)")
+"""The name in torch's complaint about an object of a class that is not allowed."""
 
 
 class _Head(NamedTuple):
@@ -99,13 +105,26 @@ def _read(path: Path) -> Mapping[str, Any]:
         raise
     except Exception as error:
         # A broken or hostile file makes the unpickler raise almost anything; no code of the file was run.
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise InputError(
-            f"{path}: cannot be read as tensors; anything else is refused, since it could run code ({reason})"
-        ) from error
+        raise InputError(f"{path}: {_refusal(path, error)}") from error
     if not isinstance(content, Mapping):
         raise InputError(f"{path}: holds {type(content).__name__}, not a state dict")
     return content
+
+
+def _refusal(path: Path, error: Exception) -> str:
+    """Why a file was not read, in our words: torch's advise to switch off what protects from its code."""
+    if not path.is_file():
+        return "is not a file"
+    with path.open("rb") as file:
+        start = file.read(2)
+    if start not in (b"PK", b"\x80\x02"):
+        return "is not a checkpoint: neither a zip archive nor a pickle, which torch.save writes"
+    if named := _UNSUPPORTED.search(str(error)):
+        return (
+            f"refers to {named[1]}, which is no tensor; such a checkpoint is refused, since loading it could "
+            "run code"
+        )
+    return "cannot be read as tensors: it is damaged, or holds other things, which are refused"
 
 
 def _split(content: Mapping[str, Any], path: Path) -> tuple[dict[str, Tensor], tuple[str, ...] | None]:
@@ -145,13 +164,21 @@ def _kernel_mixture_head(tensors: Mapping[str, Tensor]) -> _Head:
             layers = {"kmm.pi": "logits", "kmm.mean": "means", "kmm.var": "variances"}
             state: dict[str, Tensor] = {}
             for released, ours in layers.items():
-                state |= _linear(tensors, released, f"kernel_mixture.{ours}")
+                layer = _linear(tensors, released, f"kernel_mixture.{ours}")
+                if len(next(iter(layer.values()))) == num_labels * feature_dim:
+                    layer = {name: _labels_first(tensor, num_labels) for name, tensor in layer.items()}
+                state |= layer
             options = PRESETS["released"].model_copy(update={"kernel": kernel})
             return _Head(options, num_labels, state)
     raise InputError(
         f"its {num_means} means and {num_variances} variances for {num_labels} labels fit none of "
         f"the kernels {', '.join(KERNELS)}"
     )
+
+
+def _labels_first(tensor: Tensor, num_labels: int) -> Tensor:
+    """Rows in the order D x L, that of their reshaped outputs, in ours, L x D."""
+    return tensor.reshape(-1, num_labels, *tensor.shape[1:]).transpose(0, 1).reshape(tensor.shape)
 
 
 def _linear_head(tensors: Mapping[str, Tensor]) -> _Head:

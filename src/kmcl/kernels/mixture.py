@@ -20,7 +20,8 @@ class KernelMixture:
 
     logits:         B x L, π = sigmoid(logits)
     means:          B x L, or B x L x D where the kernel has a mean per dimension
-    variances:      B x L, B x L x D, or with a label axis of 1 where all labels share them; above 0
+    variances:      B x L, B x L x D, or with a label axis of 1 where all labels share them; above 0,
+                    which the losses check
     feature_dim:    D, the dimension of the feature space of the kernels
     kernel:         a name in `kmcl.kernels.KERNELS`
     exponent_scale: multiplies log-kernels and log-similarities. 1 is the paper; 1/D takes the mean over

@@ -5,6 +5,7 @@ Axes: P chosen pairs, C candidate images, L labels, D feature dimension.
 Of the B x B x L similarities of a batch, Eq. 7 uses those of the labels an image carries: about 3 of 80 on
 COCO. Only these are computed. Kernels with D numbers per label need P x C x D work; it is done label by label
 in blocks that fit the processor's cache and recomputed in the backward pass, so memory grows with P x C.
+Second-order gradients (`create_graph`) are those of the plain formulas, without either saving.
 """
 
 from __future__ import annotations
@@ -15,6 +16,12 @@ import torch
 from torch import Tensor
 
 from kmcl.kernels.parameters import KernelParameters, LogSimilarity
+from kmcl.kernels.similarity import (
+    log_bhattacharyya_diagonal,
+    log_bhattacharyya_isotropic,
+    log_gaussian,
+    log_mahalanobis_diagonal,
+)
 from kmcl.shapes import Float, Int
 
 BLOCK_ELEMENTS = 2**18
@@ -118,6 +125,10 @@ class _ScalarPairs(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         means_p, variances_p, means_q, variances_q = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            formula = log_bhattacharyya_isotropic if ctx.has_scale_factor else log_gaussian
+            plain_PC = formula(means_p, variances_p, means_q, variances_q, ctx.feature_dim)
+            return *_differentiable_gradients(plain_PC, gradients[0], ctx), None, None
         weights_PC = gradients[0] * (-0.25 * ctx.feature_dim)
         inverse_sum_PC = (variances_p + variances_q).reciprocal_()
         pull_PC = (means_p - means_q).mul_(inverse_sum_PC)
@@ -157,7 +168,7 @@ class _DiagonalPairs(torch.autograd.Function):
         has_scale_factor: bool,
     ) -> Tensor:
         ctx.save_for_backward(
-            anchor_means, anchor_variances, candidate_means, candidate_variances, anchor_rows
+            anchor_means, anchor_variances, candidate_means, candidate_variances, anchor_rows, labels
         )
         ctx.has_scale_factor = has_scale_factor
         ctx.blocks = _blocks_of_one_label(labels, candidate_means[:, 0].numel())
@@ -179,7 +190,18 @@ class _DiagonalPairs(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (gradient_PC,) = gradients
-        anchor_means, anchor_variances, candidate_means, candidate_variances, anchor_rows = ctx.saved_tensors
+        anchor_means, anchor_variances, candidate_means, candidate_variances, anchor_rows, labels = (
+            ctx.saved_tensors
+        )
+        if torch.is_grad_enabled():
+            formula = log_bhattacharyya_diagonal if ctx.has_scale_factor else log_mahalanobis_diagonal
+            plain_PC = formula(
+                anchor_means[anchor_rows, labels].unsqueeze(1),
+                anchor_variances[anchor_rows, labels].unsqueeze(1),
+                candidate_means.transpose(0, 1)[labels],
+                candidate_variances.transpose(0, 1)[labels],
+            )
+            return *_differentiable_gradients(plain_PC, gradient_PC, ctx), None, None, None
         into_anchor_means = torch.zeros_like(anchor_means)
         into_candidate_means = torch.zeros_like(candidate_means)
         # Not zeros_like: variances may be an expanded view, whose rows would share memory.
@@ -214,6 +236,18 @@ class _DiagonalPairs(torch.autograd.Function):
             None,
             None,
         )
+
+
+def _differentiable_gradients(plain_PC: Tensor, gradient_PC: Tensor, ctx: Any) -> list[Tensor | None]:
+    """Gradients of the first four saved tensors by autograd, which can be differentiated again.
+
+    In a backward pass that builds a graph the saved tensors are part of it; the written-out gradients, which
+    reuse memory in place, are not.
+    """
+    needed = ctx.needs_input_grad[:4]
+    inputs = [tensor for tensor, is_needed in zip(ctx.saved_tensors[:4], needed, strict=True) if is_needed]
+    found = iter(torch.autograd.grad(plain_PC, inputs, gradient_PC, create_graph=True))
+    return [next(found) if is_needed else None for is_needed in needed]
 
 
 class _Block(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor
@@ -15,8 +15,12 @@ class NonFiniteError(ValueError):
     """A tensor holds an infinity or NaN; the message names it, the value and its position."""
 
 
-def check_inputs(targets: Tensor | Targets, tensors: Mapping[str, Tensor]) -> Targets:
+def check_inputs(
+    targets: Tensor | Targets, tensors: Mapping[str, Tensor], above_zero: Collection[str] = ()
+) -> Targets:
     """Check targets and that `tensors`, by the names for messages, are finite: waits for the device once.
+
+    above_zero: those that must be above 0, as variances are: at 0 the loss is NaN
 
     If targets are `Targets` already, the caller has checked all inputs and they are trusted: a loss composed
     of others calls this once and passes on the result.
@@ -27,13 +31,15 @@ def check_inputs(targets: Tensor | Targets, tensors: Mapping[str, Tensor]) -> Ta
     for name, tensor in tensors.items():
         _check_floating_point(name, tensor)
     passed = [valid.all()]
-    for tensor in tensors.values():
+    for name, tensor in tensors.items():
         if tensor.numel():
             low, high = tensor.detach().aminmax()  # one pass instead of isfinite's four; lets NaN through
-            passed += [low.isfinite(), high.isfinite()]
+            passed += [low > 0 if name in above_zero else low.isfinite(), high.isfinite()]
     if not bool(torch.stack(passed).all()):
         for name, tensor in tensors.items():
             check_finite(name, tensor)
+            if name in above_zero:
+                _check_above_zero(name, tensor)
         return read_targets(targets)
     return masks
 
@@ -52,6 +58,13 @@ def check_finite(name: str, tensor: Tensor) -> None:
     if not bool(finite.all()):
         where = (~finite).nonzero()[0].tolist()
         raise NonFiniteError(f"{name} must be finite; got {tensor[tuple(where)].item()} at position {where}")
+
+
+def _check_above_zero(name: str, tensor: Tensor) -> None:
+    wrong = (tensor <= 0).nonzero()
+    if len(wrong):
+        where = wrong[0].tolist()
+        raise ValueError(f"{name} must be above 0; got {tensor[tuple(where)].item():g} at position {where}")
 
 
 def check_between(name: str, value: float, low: float, high: float, *, open_low: bool = False) -> None:

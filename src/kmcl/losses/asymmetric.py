@@ -22,6 +22,7 @@ def asymmetric_loss(
     positive_focus: float = 0.0,
     negative_focus: float = 4.0,
     probability_margin: float = 0.05,
+    detach_focus: bool = False,
     num_images: Tensor | float | None = None,
 ) -> Float[Tensor, ""]:
     """Asymmetric loss, summed over labels, mean over images (Eq. 6).
@@ -29,8 +30,10 @@ def asymmetric_loss(
         L_ASL = 1/N Σ_n Σ_k -y (1 - π)^γ⁺ log π - (1 - y) π_m^γ⁻ log(1 - π_m),   π_m = max(π - m, 0)
 
     π = sigmoid(logits), γ⁺ = positive_focus, γ⁻ = negative_focus, m = probability_margin. Unknown labels add
-    nothing. `num_images` replaces N, by default the images with a known label. Inputs are checked, unless
-    targets are `Targets`, which a caller has checked with the rest (`check_inputs`).
+    nothing. With `detach_focus` the factors (1 - π)^γ⁺ and π_m^γ⁻ are constants to the gradient, as in the
+    code of ASL's authors; the value is the same. `num_images` replaces N, by default the images with a known
+    label. Inputs are checked, unless targets are `Targets`, which a caller has checked with the rest
+    (`check_inputs`).
 
     Everything is formed from log-sigmoids, so a confident and wrong logit costs its magnitude instead of
     infinity. With m = 0 and both focuses 0 this is binary cross-entropy.
@@ -43,11 +46,11 @@ def asymmetric_loss(
     logits = at_least_float32(logits)
 
     log_present, log_absent = functional.logsigmoid(logits), functional.logsigmoid(-logits)
-    positive_terms = -torch.exp(positive_focus * log_absent) * log_present
+    positive_weights = torch.exp(positive_focus * log_absent)
     # Below the margin the term is exactly 0; those logits are replaced before the powers and logarithms,
     # whose derivatives at π_m = 0 are infinite for focuses below 1.
     inside = log_present.exp() > probability_margin
-    zero = logits.new_zeros(())
+    zero, log_positive = logits.new_zeros(()), log_present
     log_present, log_absent = log_present.where(inside, zero), log_absent.where(inside, zero)
     if probability_margin > 0:
         log_margin = logits.new_tensor(math.log(probability_margin))
@@ -55,7 +58,11 @@ def asymmetric_loss(
         log_shifted_absent = torch.logaddexp(log_absent, log_margin).clamp(max=0)  # above 0 only by rounding
     else:
         log_shifted, log_shifted_absent = log_present, log_absent
-    negative_terms = -torch.exp(negative_focus * log_shifted) * log_shifted_absent * inside
+    negative_weights = torch.exp(negative_focus * log_shifted)
+    if detach_focus:
+        positive_weights, negative_weights = positive_weights.detach(), negative_weights.detach()
+    positive_terms = -positive_weights * log_positive
+    negative_terms = -negative_weights * log_shifted_absent * inside
 
     terms = positive_terms.where(checked.positive, zero) + negative_terms.where(checked.negative, zero)
     return mean_over_images(terms.sum(), checked, num_images)

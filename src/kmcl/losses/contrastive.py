@@ -35,6 +35,7 @@ def contrastive_loss(
     targets: Num[Tensor, "A L"] | Bool[Tensor, "A L"] | Targets,
     *,
     temperature: float = 0.2,
+    jaccard_in_log: bool = False,
     candidates: Candidates | None = None,
     num_images: Tensor | float | None = None,
 ) -> Float[Tensor, ""]:
@@ -54,6 +55,9 @@ def contrastive_loss(
     An image without labels is not an anchor but is in every other anchor's denominator. An unknown label is
     ignored: it is left out of J, A and K, and its image out of that label's denominators.
 
+    With `jaccard_in_log` J is a factor inside the logarithm, as in the released code: it adds -log J to the
+    value and has no part in the gradient, so that W_nm = 1/|A(n)|.
+
     `candidates` compares the anchors with more images than themselves (the other processes' of a distributed
     run); `num_images` replaces N, by default the anchors with a known label. Inputs are checked, unless
     targets are `Targets`, which a caller has checked with the rest (`check_inputs`).
@@ -62,13 +66,18 @@ def contrastive_loss(
     if candidates is None:
         candidates = Candidates(mixture, targets, first_anchor=0)
     _check_candidates(mixture, targets, candidates)
-    anchor = check_inputs(targets, {"mixture.means": mixture.means, "mixture.variances": mixture.variances})
+    anchor = check_inputs(
+        targets,
+        {"mixture.means": mixture.means, "mixture.variances": mixture.variances},
+        above_zero=("mixture.variances",),
+    )
     other = (
         anchor if candidates.targets is targets else read_targets(candidates.targets, "candidates.targets")
     )
     not_self_AC = _not_self(len(targets), len(candidates.targets), candidates.first_anchor, targets.device)
     mixture, others = mixture.at_least_float32(), candidates.mixture.at_least_float32()
-    weights_AC = _positive_weights(anchor, other, not_self_AC, mixture.means.dtype)
+    overlap = _overlap(anchor, other, not_self_AC, mixture.means.dtype)
+    weights_AC = overlap.shares() if jaccard_in_log else overlap.jaccard_shares()
 
     has_partner_L = other.positive.sum(dim=0) > 1  # the anchor itself is one of the carriers
     labels_P, anchors_P = (anchor.positive & has_partner_L).T.nonzero().unbind(1)
@@ -77,6 +86,8 @@ def contrastive_loss(
     log_denominator_P = torch.logsumexp(similarity_PC.masked_fill(~in_denominator_PC, -torch.inf), dim=1)
     weights_PC = weights_AC[anchors_P] * other.positive.T[labels_P]
     total = (weights_PC * (log_denominator_P.unsqueeze(1) - similarity_PC)).sum()
+    if jaccard_in_log:
+        total = total - (weights_AC * overlap.num_shared * overlap.log_jaccard()).sum()
     return mean_over_images(total, anchor, num_images)
 
 
@@ -94,17 +105,41 @@ class ContrastiveLoss(torch.nn.Module):
         return contrastive_loss(mixture, targets, temperature=self.temperature, candidates=candidates)
 
 
-def _positive_weights(
+class _Overlap(NamedTuple):
+    """What the label sets of anchors n and candidates m have in common, A x C.
+
+    num_shared:    |K(n, m)|, 0 where m is not in A(n)
+    num_either:    labels of n or m, among those known in both
+    num_positives: |A(n)|, A x 1
+    """
+
+    num_shared: Float[Tensor, "A C"]
+    num_either: Float[Tensor, "A C"]
+    num_positives: Num[Tensor, "A 1"]
+
+    def jaccard_shares(self) -> Float[Tensor, "A C"]:
+        """J(n, m) / |A(n)| for m in A(n), else 0."""
+        return self.num_shared / (self.num_either * self.num_positives).clamp(min=1)
+
+    def shares(self) -> Float[Tensor, "A C"]:
+        """1 / |A(n)| for m in A(n), else 0."""
+        return (self.num_shared > 0) / self.num_positives.clamp(min=1).to(self.num_shared.dtype)
+
+    def log_jaccard(self) -> Float[Tensor, "A C"]:
+        """log J(n, m) for m in A(n), else 0."""
+        jaccard = self.num_shared / self.num_either.clamp(min=1)
+        return jaccard.where(self.num_shared > 0, jaccard.new_ones(())).log()
+
+
+def _overlap(
     anchor: Targets, other: Targets, not_self_AC: Bool[Tensor, "A C"], dtype: torch.dtype
-) -> Float[Tensor, "A C"]:
-    """W_nm = J(n, m) / |A(n)| for m in A(n), else 0; J over the labels known in both images."""
+) -> _Overlap:
     positive_AL, known_AL = anchor.positive.to(dtype), anchor.known.to(dtype)
     positive_CL, known_CL = other.positive.to(dtype), other.known.to(dtype)
     shared_AC = positive_AL @ positive_CL.T
     union_AC = positive_AL @ known_CL.T + known_AL @ positive_CL.T - shared_AC
     shares_label_AC = (shared_AC > 0) & not_self_AC
-    num_positives_A1 = shares_label_AC.sum(dim=1, keepdim=True)
-    return shares_label_AC * shared_AC / (union_AC * num_positives_A1).clamp(min=1)
+    return _Overlap(shares_label_AC * shared_AC, union_AC, shares_label_AC.sum(dim=1, keepdim=True))
 
 
 def _not_self(

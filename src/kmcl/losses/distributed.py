@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed
+from torch.autograd.function import once_differentiable
 
 from kmcl.kernels import KernelMixture
 from kmcl.kernels.targets import Targets, read_targets
@@ -63,7 +64,10 @@ def images_per_process(targets: Tensor | Targets) -> Tensor | None:
 
 
 class _GatherRows(torch.autograd.Function):
-    """Not torch.distributed.nn's: its backward pass misreads gradients that are not contiguous."""
+    """Not torch.distributed.nn's: its backward pass misreads gradients that are not contiguous.
+
+    First order only: across processes, second-order gradients end in torch's message that says so.
+    """
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor) -> Tensor:
@@ -73,6 +77,7 @@ class _GatherRows(torch.autograd.Function):
         return torch.cat(parts)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         total = gradients[0].clone(memory_format=torch.contiguous_format)
         distributed.all_reduce(total)

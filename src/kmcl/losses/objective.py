@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
+from kmcl.errors import InputError
 from kmcl.kernels import KernelMixture
 from kmcl.kernels.targets import Targets
 from kmcl.losses.arguments import check_between, check_inputs, check_same_shape
@@ -24,6 +25,9 @@ from kmcl.shapes import Bool, Float, Num
 class ObjectiveSettings:
     """Weights of the three terms and the hyper-parameters inside them; the defaults are the paper's.
 
+    detach_focus, jaccard_in_log: as the released code, see `asymmetric_loss` and `contrastive_loss`
+    `OBJECTIVES` has those of the command line too.
+
     The paper's text and its table swap the names of the two weights, not their values: classification 0.1,
     contrastive 0.3.
     """
@@ -35,6 +39,8 @@ class ObjectiveSettings:
     positive_focus: float = 0.0
     negative_focus: float = 4.0
     probability_margin: float = 0.05
+    detach_focus: bool = False
+    jaccard_in_log: bool = False
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -45,12 +51,20 @@ class ObjectiveSettings:
 
 
 OBJECTIVES = {
+    # What `kmcl train` uses, for a head with normalised dimensions: KmclOptions, which a test compares.
+    "default": ObjectiveSettings(
+        reconstruction_weight=0.1, classification_weight=1.0, contrastive_weight=0.1, temperature=0.2
+    ),
     "paper": ObjectiveSettings(),
     # The authors' code adds the terms unweighted but sums the classification term over a batch of 64;
-    # in the units of Eq. 5 to 7 that is 1/64 : 1 : 1/64. Its Jaccard index is inside the logarithm,
-    # where it has no gradient; here it stays outside, as printed.
+    # in the units of Eq. 5 to 7 that is 1/64 : 1 : 1/64.
     "released": ObjectiveSettings(
-        reconstruction_weight=1 / 64, classification_weight=1.0, contrastive_weight=1 / 64, temperature=0.17
+        reconstruction_weight=1 / 64,
+        classification_weight=1.0,
+        contrastive_weight=1 / 64,
+        temperature=0.17,
+        detach_focus=True,
+        jaccard_in_log=True,
     ),
 }
 
@@ -90,6 +104,7 @@ def kmcl_objective(
             "mixture.variances": mixture.variances,
             **{f"branches[{index}]": logits for index, logits in enumerate(branches)},
         },
+        above_zero=("mixture.variances",),
     )
     candidates = gather_candidates(mixture, checked) if is_distributed() else None
     num_images = images_per_process(checked)
@@ -101,13 +116,19 @@ def kmcl_objective(
             positive_focus=settings.positive_focus,
             negative_focus=settings.negative_focus,
             probability_margin=settings.probability_margin,
+            detach_focus=settings.detach_focus,
             num_images=num_images,
         )
         for logits in scored
     ]
     classification = torch.stack(classifications).mean()
     contrastive = contrastive_loss(
-        mixture, checked, temperature=settings.temperature, candidates=candidates, num_images=num_images
+        mixture,
+        checked,
+        temperature=settings.temperature,
+        jaccard_in_log=settings.jaccard_in_log,
+        candidates=candidates,
+        num_images=num_images,
     )
     total = (
         settings.reconstruction_weight * reconstruction
@@ -118,11 +139,22 @@ def kmcl_objective(
 
 
 class KMCLObjective(torch.nn.Module):
-    """`kmcl_objective` with its settings; `KMCLObjective(OBJECTIVES["released"])` for another preset."""
+    """`kmcl_objective` with its settings: those of the paper, unless given or taken from a preset.
+
+    >>> KMCLObjective.from_preset("default").settings.reconstruction_weight
+    0.1
+    """
 
     def __init__(self, settings: ObjectiveSettings = OBJECTIVES["paper"]) -> None:
         super().__init__()
         self.settings = settings
+
+    @classmethod
+    def from_preset(cls, preset: str = "default") -> Self:
+        """The objective of `default`, what `kmcl train` uses; `paper`, as printed; or `released`."""
+        if preset not in OBJECTIVES:
+            raise InputError(f"preset must be one of {', '.join(OBJECTIVES)}; got {preset!r}")
+        return cls(OBJECTIVES[preset])
 
     def forward(self, features: Tensor, mixture: KernelMixture, targets: Tensor) -> ObjectiveTerms:
         return kmcl_objective(features, mixture, targets, self.settings)

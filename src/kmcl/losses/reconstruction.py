@@ -33,7 +33,16 @@ def reconstruction_loss(
     are checked, unless targets are `Targets`, which a caller has checked with the rest (`check_inputs`).
     """
     check_same_shape("targets", targets, "the mixture's logits", mixture.logits)
-    checked = check_inputs(targets, {"features": features})
+    checked = check_inputs(
+        targets,
+        {
+            "features": features,
+            "mixture.logits": mixture.logits,
+            "mixture.means": mixture.means,
+            "mixture.variances": mixture.variances,
+        },
+        above_zero=("mixture.variances",),
+    )
     components = log_components(features, mixture)
     # Rows are selected before the logarithms: an empty sum's gradient is NaN even where its value is masked.
     rows = (checked.positive.any(dim=1) & checked.negative.any(dim=1)).nonzero().squeeze(1)

@@ -8,21 +8,18 @@ from kmcl.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from kmcl.models.classifier import Classifier
-    from kmcl.models.complexity import (
-        Complexity,
-        PublishedComplexity,
-        measure_complexity,
-        published_counterpart,
-    )
+    from kmcl.models.complexity import Complexity, measure_complexity
     from kmcl.models.description import FittedPart, ModelDescription
     from kmcl.models.folder import build_classifier, load_model, read_description, save_model
     from kmcl.models.folding import fold_batch_norms
-    from kmcl.models.label_rules import LabelRules
+    from kmcl.models.label_rules import Decisions, LabelRules
     from kmcl.models.method_complexity import MeasuredMethod, measure_method
+    from kmcl.models.published_complexity import PublishedComplexity, published_counterpart
 
 __all__ = [
     "Classifier",
     "Complexity",
+    "Decisions",
     "FittedPart",
     "LabelRules",
     "MeasuredMethod",
@@ -42,16 +39,17 @@ _HOMES = {
     "Classifier": "kmcl.models.classifier",
     "Complexity": "kmcl.models.complexity",
     "FittedPart": "kmcl.models.description",
+    "Decisions": "kmcl.models.label_rules",
     "LabelRules": "kmcl.models.label_rules",
     "MeasuredMethod": "kmcl.models.method_complexity",
     "ModelDescription": "kmcl.models.description",
-    "PublishedComplexity": "kmcl.models.complexity",
+    "PublishedComplexity": "kmcl.models.published_complexity",
     "build_classifier": "kmcl.models.folder",
     "fold_batch_norms": "kmcl.models.folding",
     "load_model": "kmcl.models.folder",
     "measure_complexity": "kmcl.models.complexity",
     "measure_method": "kmcl.models.method_complexity",
-    "published_counterpart": "kmcl.models.complexity",
+    "published_counterpart": "kmcl.models.published_complexity",
     "read_description": "kmcl.models.folder",
     "save_model": "kmcl.models.folder",
 }

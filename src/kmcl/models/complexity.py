@@ -8,28 +8,19 @@ also the more complete count: torch does not count its fused attention when it r
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from kmcl.encoders import Encoder, dry_run, open_encoder
-from kmcl.errors import InputError
-from kmcl.kernels import KERNELS
-from kmcl.methods.kmcl.mixture_head import KernelMixtureHead
 
 __all__ = [
-    "HEADS",
-    "PUBLISHED",
     "Complexity",
-    "PublishedComplexity",
     "measure_complexity",
-    "measure_encoder_and_head",
     "own_image_size",
-    "published_counterpart",
     "unallocated_encoder",
 ]
 
@@ -50,40 +41,6 @@ class Complexity:
         return self.macs / 1e9
 
 
-class PublishedComplexity(NamedTuple):
-    """A row of the paper's complexity columns, with what it was measured on. `head` is a name in `HEADS`."""
-
-    method: str
-    head: str
-    encoder: str
-    image_size: int
-    num_labels: int
-    parameters_millions: float
-    gmac: float
-
-
-PUBLISHED = (
-    PublishedComplexity("KMCL", "isotropic", "tresnet_m", 224, 9, 29.41, 5.74),
-    PublishedComplexity("KMCL", "isotropic", "tresnet_v2_l", 448, 9, 44.20, 35.28),
-    PublishedComplexity("ASL", "linear", "tresnet_v2_l", 448, 9, 44.14, 35.28),
-    PublishedComplexity("KMCL", "anisotropic", "tresnet_m", 224, 9, 104.91, 5.81),
-    PublishedComplexity("KMCL", "mahalanobis", "tresnet_m", 224, 9, 71.34, 5.78),
-    PublishedComplexity("KMCL", "gaussian", "tresnet_m", 224, 9, 29.40, 5.74),
-)
-"""The two tables with complexity columns: the methods on ADP (9 labels), and the ablation of the kernels."""
-
-
-def _kernel_head(kernel: str) -> Callable[[int, int], nn.Module]:
-    return lambda in_features, num_labels: KernelMixtureHead(in_features, num_labels, kernel)
-
-
-HEADS: dict[str, Callable[[int, int], nn.Module]] = {
-    **{kernel: _kernel_head(kernel) for kernel in KERNELS},
-    "linear": nn.Linear,
-}
-"""Heads by name: each takes the feature width and the number of labels. `linear` is the plain classifier."""
-
-
 def measure_complexity(
     encoder: Encoder,
     head: nn.Module,
@@ -102,43 +59,9 @@ def measure_complexity(
     return Complexity(parameters, counter.get_total_flops() // 2)
 
 
-def measure_encoder_and_head(
-    encoder: str, head: str, num_labels: int, image_size: int | None = None, *, paper_count: bool = False
-) -> Complexity:
-    """Count a timm encoder with one of `HEADS`, by name, without allocating either.
-
-    paper_count: count what the paper counts, which includes the encoder's own L-way classifier, L(D+1)
-        parameters, although a kernel mixture head leaves it unused. A linear head is that classifier.
-    """
-    if head not in HEADS:
-        raise InputError(f"The head must be one of {', '.join(HEADS)}; got '{head}'.")
-    if num_labels < 1:
-        raise InputError(f"The number of labels must be at least 1; got {num_labels}.")
-    measured = _measure_by_name(encoder, head, num_labels, image_size)
-    if not paper_count or head == "linear":
-        return measured
-    unused = num_labels * (unallocated_encoder(encoder, image_size).feature_dim + 1)
-    return Complexity(measured.parameters + unused, measured.macs)
-
-
-def published_counterpart(row: PublishedComplexity, *, paper_count: bool = True) -> Complexity:
-    """Our count of what a published row describes."""
-    return measure_encoder_and_head(
-        row.encoder, row.head, row.num_labels, row.image_size, paper_count=paper_count
-    )
-
-
 def own_image_size(encoder: str) -> int:
     """The image side that an encoder is built for by default."""
     return unallocated_encoder(encoder, None).input_size
-
-
-@functools.lru_cache(maxsize=64)
-def _measure_by_name(encoder: str, head: str, num_labels: int, image_size: int | None) -> Complexity:
-    built_encoder = unallocated_encoder(encoder, image_size)
-    with torch.device("meta"):
-        built_head = HEADS[head](built_encoder.feature_dim, num_labels)
-    return measure_complexity(built_encoder, built_head)
 
 
 @functools.lru_cache(maxsize=8)

@@ -74,7 +74,6 @@ def build_classifier(
 
 def save_model(folder: Path, classifier: Classifier, description: ModelDescription) -> None:
     """Write a model; an interrupted write leaves the previous one."""
-    folder.mkdir(parents=True, exist_ok=True)
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in classifier.state_dict().items()}
     write_bytes(folder / WEIGHTS_FILE, serialise(state, metadata={"format": FORMAT}))
     save_description(folder, description)
@@ -131,6 +130,8 @@ def load_model(
 def _declared_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """The shapes in the header of a weights file, without reading the weights."""
     try:
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: is not a regular file")
         with safe_open(path, framework="pt") as file:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
@@ -159,6 +160,8 @@ def _read_weights(path: Path, expected: dict[str, Tensor]) -> dict[str, Tensor]:
 def read_description(folder: Path) -> ModelDescription:
     path = folder / DESCRIPTION_FILE
     try:
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: is not a regular file")
         if path.stat().st_size > LARGEST_DESCRIPTION:
             raise InputError(f"{path}: has more than {LARGEST_DESCRIPTION} bytes, which no description needs")
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

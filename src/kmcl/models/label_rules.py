@@ -1,7 +1,9 @@
 """How scores become calibrated probabilities and decisions, label by label.
 
-A label's calibrated probability is sigmoid(logit / T + b) with its temperature T and bias b; the label is
-predicted where its score reaches its threshold. NumPy only, since an exported model is used without torch.
+A label's calibrated probability is sigmoid(logit / T + b) with its temperature T and bias b. Its threshold is
+chosen on the scores, and shown and applied as the probability that a score there has, so that a label is
+predicted where its probability reaches its threshold. NumPy only, since an exported model is used without
+torch.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +23,10 @@ from kmcl.errors import InputError
 MAX_LABELS = 100_000
 NUMBERS_PER_INTERVAL = 8
 DEFAULT_THRESHOLD, DEFAULT_TEMPERATURE, DEFAULT_BIAS = 0.5, 1.0, 0.0
+DECIMALS = 6
+"""Of probabilities and thresholds: the precision of float32. Decisions compare the rounded numbers."""
+MIN_THRESHOLD_SUPPORT = 5
+"""Positives on val, or negatives where those are fewer, below which a label's threshold is mostly chance."""
 
 IntervalRows = tuple[tuple[float, ...], ...]
 """For each label the numbers of its probability interval; see `kmcl.evaluation.probability_intervals`."""
@@ -35,9 +41,37 @@ def sigmoid(values: Values) -> Values:
     return np.asarray(np.where(values >= 0, 1.0, decay) / (1 + decay))
 
 
+def logit(scores: Reals) -> Values:
+    """log(p / (1 - p)), finite: 0 counts as the smallest normal float32, 1 as the largest float32 below 1.
+
+    The bounds differ because float32 has many numbers near 0 and few near 1; no two scores that differ in a
+    float32 sigmoid become equal.
+    """
+    clipped = np.clip(np.asarray(scores, dtype=np.float64), float(np.finfo(np.float32).tiny), 1 - 2.0**-24)
+    return np.log(clipped) - np.log1p(-clipped)
+
+
+def rounded(values: Reals) -> Values:
+    """In float64, to DECIMALS decimals."""
+    return np.asarray(np.round(values.astype(np.float64), DECIMALS), dtype=np.float64)
+
+
 def calibrate(logits: Reals, temperatures: Values, biases: Values) -> Values:
     """Probabilities sigmoid(logit / T + b) of N x L logits, with T and b for each of L labels."""
     return sigmoid(logits.astype(np.float64) / temperatures + biases)
+
+
+class Decisions(NamedTuple):
+    """What is shown of N images and L labels: present == (probabilities >= thresholds), number for number.
+
+    probabilities: N x L, calibrated, rounded to DECIMALS
+    thresholds:    L, of the probabilities, rounded likewise
+    present:       N x L
+    """
+
+    probabilities: Values
+    thresholds: Values
+    present: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -46,7 +80,9 @@ class LabelRules:
 
     Raises InputError for values of wrong types, lengths and ranges: they may come from an untrusted file.
 
-    thresholds:            of the scores, chosen on val; None means 0.5
+    thresholds:            of the scores, chosen on val, None means 0.5; see `probability_thresholds`
+    threshold_support:     positives on val, or negatives where those are fewer, that each threshold was
+                           chosen on; None where it is not known
     temperatures, biases:  of the calibration, fitted on val; None means 1 and 0
     probability_intervals: how well val determines each calibrated probability, see
                            `ProbabilityIntervals.to_rows`; None for a model that was not calibrated
@@ -60,11 +96,13 @@ class LabelRules:
     biases: tuple[float, ...] | None = None
     probability_intervals: IntervalRows | None = None
     cooccurrence: Cooccurrence | None = None
+    threshold_support: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         self._check_labels()
         for name in ("thresholds", "temperatures", "biases"):
             check_numbers(name, getattr(self, name), len(self.labels), positive=name == "temperatures")
+        check_numbers("threshold_support", self.threshold_support, len(self.labels))
         self._check_rows("probability_intervals", self._check_interval)
         self._check_rows("cooccurrence", self._check_cooccurring)
 
@@ -73,9 +111,25 @@ class LabelRules:
         return self.temperatures is not None
 
     @property
-    def threshold_values(self) -> Values:
-        """L thresholds, with the default where the model has none."""
+    def score_thresholds(self) -> Values:
+        """L thresholds of the scores, with the default where the model has none."""
         return self._filled(self.thresholds, DEFAULT_THRESHOLD)
+
+    @property
+    def probability_thresholds(self) -> Values:
+        """L thresholds of the calibrated probabilities: those of the scores, calibrated and rounded."""
+        given = self.score_thresholds
+        nearest = rounded(self.calibrate(logit(given)))
+        # A threshold above 0 that rounds to 0 would accept every image.
+        return np.where(given > 0, np.maximum(nearest, 10.0**-DECIMALS), 0.0)
+
+    @property
+    def unsupported_thresholds(self) -> tuple[str, ...]:
+        """Labels whose threshold was chosen on too few images of val; none where that is not known."""
+        counts = self.threshold_support or (MIN_THRESHOLD_SUPPORT,) * len(self.labels)
+        return tuple(
+            label for label, count in zip(self.labels, counts, strict=True) if count < MIN_THRESHOLD_SUPPORT
+        )
 
     @property
     def temperature_values(self) -> Values:
@@ -91,9 +145,15 @@ class LabelRules:
         """Calibrated probabilities of N x L logits."""
         return calibrate(logits, self.temperature_values, self.bias_values)
 
-    def decide(self, scores: Reals) -> npt.NDArray[np.bool_]:
-        """Which labels are predicted, from N x L scores (not calibrated probabilities)."""
-        return np.asarray(scores >= self.threshold_values)
+    def score_of(self, probability: float) -> Values:
+        """L scores whose calibrated probability is this one: the inverse of the calibration."""
+        logits = (logit(np.full(len(self.labels), probability)) - self.bias_values) * self.temperature_values
+        return np.where(probability > 0, sigmoid(logits), 0.0)
+
+    def decide(self, probabilities: Reals) -> Decisions:
+        """Which labels are predicted, from N x L calibrated probabilities, with the numbers to show."""
+        shown, thresholds = rounded(probabilities), self.probability_thresholds
+        return Decisions(shown, thresholds, np.asarray(shown >= thresholds))
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

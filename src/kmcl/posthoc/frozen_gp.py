@@ -21,7 +21,7 @@ from kmcl.shapes import Float, Num
 
 VARIANCE = 0.2
 NOISE = 2.0
-WEIGHTS = (0.0, 0.25, 0.5, 1.0)
+WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0)
 MOST_DIRECTIONS = 512
 LEAST_DEVIATION = 1e-6
 """A statistic that varies less than this over the training images is treated as constant."""

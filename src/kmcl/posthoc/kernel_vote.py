@@ -126,15 +126,26 @@ class KernelVote(PosthocPart):
 
     @without_autocast
     def shares(self, features: Float[Tensor, "B S"]) -> Float[Tensor, "B L"]:
-        """p_k(n): the share of similar training images that carry each label."""
-        # Dividing a row's similarities by their sum does not change the shares, and cannot underflow.
+        """p_k(n): the share of similar training images that carry each label.
+
+        Where float32 cannot hold the similarity to any image of which k is known, it is k's rate, which
+        corrects nothing; with the variances of `VARIANCES` that cannot happen.
+        """
+        # Dividing a row's similarities by their sum does not change the shares; the largest is at least 1/M.
         likeness = self.log_similarities(features).softmax(dim=1)
-        return (likeness @ self.positive.float()) / (likeness @ self.known.float()).clamp(min=1e-12)
+        known = likeness @ self.known.float()
+        smallest = torch.finfo(known.dtype).tiny
+        shares = (likeness @ self.positive.float()) / known.clamp(min=smallest)
+        return shares.where(known >= smallest, self._rates)
 
     @without_autocast
     def forward(self, observations: Float[Tensor, "B S"]) -> Float[Tensor, "B L"]:
-        rates = self.positive.sum(dim=0) / self.known.sum(dim=0).clamp(min=1)
-        return self.weight * (_log_odds(self.shares(observations)) - _log_odds(rates))
+        return self.weight * (_log_odds(self.shares(observations)) - _log_odds(self._rates))
+
+    @property
+    def _rates(self) -> Float[Tensor, " L"]:
+        """The share of each label among the stored images of which it is known, 0 where there are none."""
+        return self.positive.sum(dim=0) / self.known.sum(dim=0).clamp(min=1)
 
     def _directions_of(self, features: Tensor) -> Tensor:
         return nn.functional.normalize(features - self.centre, dim=1)

@@ -60,11 +60,15 @@ class Thumbnail:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Rows of thumbnails, each with a heading."""
+    """Rows of thumbnails, each with a heading.
+
+    large: show the images at their own size instead of that of a thumbnail
+    """
 
     title: str
     rows: tuple[tuple[str, tuple[Thumbnail, ...]], ...]
     open: bool = True
+    large: bool = False
 
 
 @dataclass(frozen=True)

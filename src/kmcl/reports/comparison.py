@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from kmcl.errors import InputError
-from kmcl.evaluation.bootstrap import PairedDifference, compare_map
+from kmcl.evaluation.bootstrap import PairedDifference
+from kmcl.evaluation.intervals import RESAMPLES, paired_difference
 from kmcl.reports.blocks import Missing, Picture, Section, Table, Text, percent
 from kmcl.reports.drawing import (
     FULL_WIDTH,
@@ -19,18 +20,17 @@ from kmcl.reports.drawing import (
     new_axes,
     shorten,
 )
-from kmcl.reports.measured import RESAMPLES, Measured
+from kmcl.reports.measured import Measured
 
 
-def comparison_section(measured: Sequence[Measured], seed: int) -> Section:
+def comparison_section(measured: Sequence[Measured]) -> Section:
     """Every run minus the first, on the same resampled images."""
     section = Section("Comparison")
     first = measured[0]
     differences: list[tuple[Measured, PairedDifference]] = []
     for other in measured[1:]:
         try:
-            generator = np.random.default_rng(seed)
-            found = compare_map(other.predictions, first.predictions, generator, RESAMPLES)
+            found = paired_difference([other.predictions], [first.predictions])
             differences.append((other, found))
         except InputError as error:
             section.add(Missing(f"{other.name} cannot be compared with {first.name}: {error}."))

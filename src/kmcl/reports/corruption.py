@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,26 +27,43 @@ class CorruptionCurve:
     """Means over images and labels at each strength; sigma is None for a model without kernels."""
 
     kind: str
+    num_images: int
     strengths: tuple[float, ...]
     sigma: Values | None
     entropy: Values
 
 
-def corruption_curves(classifier: Classifier, images: Tensor, seed: int) -> list[CorruptionCurve]:
-    """images: B x 3 x size x size between 0 and 1, at the classifier's own size."""
+def corruption_curves(
+    classifier: Classifier, images: Tensor, seed: int, advance: Callable[[float], object] | None = None
+) -> list[CorruptionCurve]:
+    """images: B x 3 x size x size between 0 and 1, at the classifier's own size.
+
+    advance: called with the share of the work that is done
+    """
     curves = []
+    clean = _mean_uncertainty(classifier, images)
+    num_done, total = 1, 1 + sum(len(strengths) - 1 for strengths in STRENGTHS.values())
     for kind, strengths in STRENGTHS.items():
         sigmas, entropies = [], []
         for strength in strengths:
             # The same noise and positions at every strength, so that a curve shows the effect of strength
             # alone.
             generator = torch.Generator().manual_seed(seed)
-            sigma, entropy = _mean_uncertainty(classifier, corrupt(images, kind, strength, generator))
+            if strength == 0:
+                sigma, entropy = clean
+            else:
+                corrupted = corrupt(images, kind, strength, generator)
+                sigma, entropy = _mean_uncertainty(classifier, corrupted)
+                num_done += 1
+            if advance is not None:
+                advance(num_done / total)
             entropies.append(entropy)
             if sigma is not None:
                 sigmas.append(sigma)
         curves.append(
-            CorruptionCurve(kind, strengths, np.array(sigmas) if sigmas else None, np.array(entropies))
+            CorruptionCurve(
+                kind, len(images), strengths, np.array(sigmas) if sigmas else None, np.array(entropies)
+            )
         )
     return curves
 

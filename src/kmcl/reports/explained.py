@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from matplotlib import colormaps
+from PIL import Image
 
 from kmcl.data.augmentation import resize
 from kmcl.data.files import decode_image
@@ -17,9 +18,13 @@ from kmcl.errors import InputError
 from kmcl.evaluation.ranking import Values
 from kmcl.explain.saliency import enlarge, label_heat
 from kmcl.models.classifier import Classifier
+from kmcl.models.label_rules import LabelRules
 from kmcl.reports.run_parts import RunParts
 
 SHOWN_SIDE = 256
+EXPLAINED_SIDE = 448
+"""Pixels of the shorter side of a picture that is explained by itself."""
+
 MOST_LABELS = 5
 
 Pixels = npt.NDArray[np.uint8]
@@ -27,25 +32,33 @@ Pixels = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class NamedImage:
-    """truth: the labels it has, None where they are unknown."""
+    """truth: the labels it has, None where they are unknown.
+
+    shown: the picture at the size at which it is shown; None: that of a thumbnail
+    """
 
     name: str
     pixels: Pixels
     truth: tuple[str, ...] | None
+    shown: Pixels | None = None
+
+    @property
+    def picture(self) -> Pixels:
+        return self.pixels if self.shown is None else self.shown
 
 
 @dataclass(frozen=True)
 class LabelHeat:
-    """One label of one image by one run; heat is 0 to 1 at the size of the shown image."""
+    """One label of one image by one run, as `LabelRules.decide` has it.
+
+    heat: 0 to 1 at the size of the shown image
+    """
 
     label: str
-    score: float
+    probability: float
     threshold: float
+    present: bool
     heat: Values
-
-    @property
-    def present(self) -> bool:
-        return self.score >= self.threshold
 
 
 @dataclass(frozen=True)
@@ -56,8 +69,24 @@ class ExplainedImage:
     of_runs: tuple[tuple[LabelHeat, ...], ...]
 
 
-def read_images(paths: Sequence[Path]) -> list[NamedImage]:
-    return [NamedImage(str(path), decode_image(path, min_side=SHOWN_SIDE), None) for path in paths]
+def read_images(paths: Sequence[Path], full_size: bool | None = None) -> list[NamedImage]:
+    """The images of files; with `full_size`, to be shown large: at EXPLAINED_SIDE (False) or unchanged."""
+    if full_size is None:
+        return [NamedImage(str(path), decode_image(path, min_side=SHOWN_SIDE), None) for path in paths]
+    images = []
+    for path in paths:
+        pixels = decode_image(path, min_side=None if full_size else EXPLAINED_SIDE)
+        shown = pixels if full_size else _with_side(pixels, EXPLAINED_SIDE)
+        images.append(NamedImage(str(path), pixels, None, shown))
+    return images
+
+
+def _with_side(pixels: Pixels, side: int) -> Pixels:
+    """The image with a shorter side of `side` pixels; a small one is enlarged without smoothing."""
+    image = Image.fromarray(pixels)
+    scale = side / min(image.size)
+    kind = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS
+    return np.asarray(image.resize((round(image.width * scale), round(image.height * scale)), kind))
 
 
 def random_images(run: RunParts, count: int, seed: int) -> list[NamedImage]:
@@ -80,15 +109,17 @@ def disagreements(first: RunParts, second: RunParts, count: int) -> list[NamedIm
 
 def explain(
     classifiers: Sequence[Classifier],
-    labels: tuple[str, ...],
-    thresholds: Sequence[Values],
+    rules: Sequence[LabelRules],
     images: Sequence[NamedImage],
     wanted: Sequence[str] = (),
 ) -> list[ExplainedImage]:
     """Heat of the labels that any run predicts for an image, the five highest; or of the `wanted` labels.
 
+    rules: of each classifier, all with the same labels
+
     If no run predicts any label, the one nearest to its threshold.
     """
+    labels = rules[0].labels
     for name in wanted:
         if name not in labels:
             raise InputError(f"the model has no label {name!r}; its labels are {', '.join(labels)}")
@@ -96,10 +127,14 @@ def explain(
         np.stack([resize(image.pixels, *[classifier.encoder.input_size] * 2) for image in images])
         for classifier in classifiers
     ]
-    scores = [_score(classifier, pixels) for classifier, pixels in zip(classifiers, sized, strict=True)]
+    decisions = [
+        of_run.decide(of_run.calibrate(_logits(classifier, pixels)))
+        for classifier, of_run, pixels in zip(classifiers, rules, sized, strict=True)
+    ]
     fixed = [labels.index(name) for name in wanted]
     chosen = [
-        fixed or choose_labels([of_run[row] for of_run in scores], thresholds) for row in range(len(images))
+        fixed or choose_labels([found.probabilities[row] - found.thresholds for found in decisions])
+        for row in range(len(images))
     ]
     rows = [row for row, members in enumerate(chosen) for _ in members]
     flat = [label for members in chosen for label in members]
@@ -109,13 +144,14 @@ def explain(
     ]
     explained: list[list[list[LabelHeat]]] = [[[] for _ in classifiers] for _ in images]
     for pair, (row, label) in enumerate(zip(rows, flat, strict=True)):
-        height, width = images[row].pixels.shape[:2]
+        height, width = images[row].picture.shape[:2]
         for run, heat in enumerate(heats):
             explained[row][run].append(
                 LabelHeat(
                     labels[label],
-                    float(scores[run][row, label]),
-                    float(thresholds[run][label]),
+                    float(decisions[run].probabilities[row, label]),
+                    float(decisions[run].thresholds[label]),
+                    bool(decisions[run].present[row, label]),
                     enlarge(heat[pair], height, width),
                 )
             )
@@ -125,9 +161,12 @@ def explain(
     ]
 
 
-def choose_labels(scores: Sequence[Values], thresholds: Sequence[Values]) -> list[int]:
-    """Labels that reach their threshold in any run, by their largest margin; else the nearest one."""
-    margins = np.max([s - t for s, t in zip(scores, thresholds, strict=True)], axis=0)
+def choose_labels(of_runs: Sequence[Values]) -> list[int]:
+    """Labels that reach their threshold in any run, by their largest margin; else the nearest one.
+
+    of_runs: for each run the margin of each label, its probability minus its threshold
+    """
+    margins = np.max(of_runs, axis=0)
     order = [int(label) for label in np.argsort(-margins, kind="stable")]
     return [label for label in order if margins[label] >= 0][:MOST_LABELS] or order[:1]
 
@@ -140,11 +179,11 @@ def overlay(pixels: Pixels, heat: Values) -> Pixels:
     return np.asarray(np.rint(255 * mixed), dtype=np.uint8)
 
 
-def _score(classifier: Classifier, pixels: Pixels) -> Values:
+def _logits(classifier: Classifier, pixels: Pixels) -> Values:
     with torch.inference_mode():
         images = torch.from_numpy(pixels).permute(0, 3, 1, 2)
-        probabilities = classifier(images.to(next(classifier.parameters()).device)).probabilities
-    return np.asarray(probabilities.double().cpu().numpy())
+        logits = classifier(images.to(next(classifier.parameters()).device)).logits
+    return np.asarray(logits.double().cpu().numpy())
 
 
 def _load(run: RunParts, rows: Sequence[int], count: int) -> list[NamedImage]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,10 @@ NEIGHBOURS = 10
 MOST_HALF_WIDE = 30
 
 
-def features_section(measured: Sequence[Measured], groups: LabelGroups | None, seed: int) -> Section:
+def features_section(
+    measured: Sequence[Measured], groups: LabelGroups | None, seed: int, advance: Callable[[float], object]
+) -> Section:
+    """advance: called with the share of the section that is done."""
     section = Section("Features")
     drawn = [
         one
@@ -49,7 +52,8 @@ def features_section(measured: Sequence[Measured], groups: LabelGroups | None, s
         )
     )
     with figure_style():
-        for one in drawn:
+        for place, one in enumerate(drawn):
+            advance(place / len(drawn))
             rows = choose_rows(len(one.predictions), seed)
             if len(rows) < LEAST_POINTS:
                 section.add(Missing(f"{one.name} has fewer than {LEAST_POINTS} images, too few for t-SNE."))

@@ -10,19 +10,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kmcl.evaluation.bootstrap import BootstrapInterval, bootstrap_map
+from kmcl.evaluation.bootstrap import BootstrapInterval
 from kmcl.evaluation.calibration import Calibration, calibration
+from kmcl.evaluation.intervals import map_interval
 from kmcl.evaluation.metrics import Evaluation, evaluate
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import OperatingPoints, Values, label_points
-from kmcl.evaluation.temperature import logit
 from kmcl.evaluation.uncertainty import UncertaintyReports, compare_uncertainties
+from kmcl.models.label_rules import Decisions, LabelRules, logit
 from kmcl.reports.run_parts import RunParts
 
 RECALLS = np.linspace(0, 1, 51)
-RESAMPLES = 300
-"""Resamples for an interval that metrics.json lacks: enough for one digit, and fast on 10,000 images."""
-
 MAP_TOLERANCE = 5e-4
 
 
@@ -30,7 +28,8 @@ MAP_TOLERANCE = 5e-4
 class Measured:
     """One run's predictions, evaluated.
 
-    own:                  at each label's own thresholds; None where the model has none
+    own:                  at each label's own threshold, a probability; None where the model has none
+    decisions:            the probabilities, thresholds and decisions that `kmcl predict` gives
     calibrated:           with the temperatures and biases of the model; None where it has none
     precision_at_recalls: L x len(RECALLS), NaN for a label without positives
     """
@@ -40,6 +39,7 @@ class Measured:
     split: str
     evaluation: Evaluation
     own: Evaluation | None
+    decisions: Decisions
     interval: BootstrapInterval
     raw: Calibration
     calibrated: Calibration | None
@@ -66,13 +66,17 @@ def measure(run: RunParts) -> Measured | None:
         )
     calibrated = _calibrated(run, predictions)
     thresholds = run.thresholds
+    decisions = _decisions(run, predictions)
     val = run.val if split == "test" and run.val is not None and len(run.val) else None
     return Measured(
         run=run,
         predictions=predictions,
         split=split,
         evaluation=evaluation,
-        own=None if thresholds is None else evaluate(predictions, thresholds),
+        own=None
+        if thresholds is None
+        else evaluate(predictions, thresholds).with_thresholds(decisions.thresholds),
+        decisions=decisions,
         interval=_interval(run, split, predictions),
         raw=calibration(predictions),
         calibrated=None if calibrated is None else calibration(calibrated),
@@ -106,7 +110,14 @@ def _interval(run: RunParts, split: str, predictions: Predictions) -> BootstrapI
                 return found
         except TypeError:
             pass
-    return bootstrap_map(predictions, np.random.default_rng(0), RESAMPLES)
+    return map_interval(predictions)
+
+
+def _decisions(run: RunParts, predictions: Predictions) -> Decisions:
+    rules = None if run.description is None else run.description.rules
+    if rules is None or rules.labels != predictions.labels:
+        rules = LabelRules(predictions.labels)
+    return rules.decide(rules.calibrate(logit(predictions.scores)))
 
 
 def _calibrated(run: RunParts, predictions: Predictions) -> Predictions | None:

@@ -104,8 +104,8 @@ def _block(block: Block, figures: Path) -> str:
             return f'<p class="missing" role="note"><strong>Missing:</strong> {escape(text)}</p>'
         case Table():
             return _folding(block.caption, _table(block), block.open)
-        case Gallery(title, rows, is_open):
-            return _folding(title, "".join(_gallery_row(*row) for row in rows), is_open)
+        case Gallery(title, rows, is_open, is_large):
+            return _folding(title, "".join(_gallery_row(*row, is_large) for row in rows), is_open)
         case Picture():
             return _picture(block, figures)
 
@@ -145,9 +145,10 @@ def _is_numeric(text: str) -> bool:
     return bool(text) and not any(letter.isalpha() for letter in text.replace(" to ", ""))
 
 
-def _gallery_row(heading: str, thumbnails: Sequence[Thumbnail]) -> str:
+def _gallery_row(heading: str, thumbnails: Sequence[Thumbnail], is_large: bool) -> str:
     items = "".join(_thumbnail(thumbnail) for thumbnail in thumbnails) or "<p>none</p>"
-    return f'<div class="strip"><h4>{escape(heading)}</h4><div class="thumbnails">{items}</div></div>'
+    kind = "thumbnails large" if is_large else "thumbnails"
+    return f'<div class="strip"><h4>{escape(heading)}</h4><div class="{kind}">{items}</div></div>'
 
 
 def _thumbnail(thumbnail: Thumbnail) -> str:

@@ -52,9 +52,11 @@ figure .scroll:has(table){max-height:22rem;overflow-y:auto}
 .thumbnails img{image-rendering:auto}
 .unreadable{aspect-ratio:1;display:grid;place-items:center;color:var(--soft);font-size:.85rem}
 .thumbnails figcaption{font-size:.76rem;line-height:1.3;white-space:pre-line}
+.thumbnails.large figure{width:auto;max-width:100%}
+.thumbnails.large img{width:auto;max-width:100%}
 footer{padding-bottom:2rem;font-size:.88rem}
 @media (max-width:40rem){section{padding:.8rem;border-radius:0;margin-inline:-1rem;border-inline:0}
-h1{font-size:1.35rem}.thumbnails figure{width:calc(33.3% - .4rem)}}
+h1{font-size:1.35rem}.thumbnails:not(.large) figure{width:calc(33.3% - .4rem)}}
 @media print{:root{--ink:#000;--soft:#333;--paper:#fff;--ground:#fff;--line:#bbb;--accent:#000}
 body{font-size:10pt}nav{display:none}section{border:0;padding:0;break-before:auto}
 figure,.strip,tr{break-inside:avoid}h2,h3,h4{break-after:avoid}.scroll{overflow:visible;max-height:none}

@@ -17,6 +17,7 @@ from kmcl.reports.label_groups import LabelGroups, cluster_labels, read_groups
 from kmcl.reports.labels import labels_section
 from kmcl.reports.measured import Measured, measure
 from kmcl.reports.page import write_page
+from kmcl.reports.progress import SHARES, OnProgress, SectionProgress
 from kmcl.reports.run_parts import RunParts, read_runs
 from kmcl.reports.saliency_section import Choice, saliency_section
 from kmcl.reports.scores import scores_section
@@ -56,37 +57,45 @@ def write_report(
     paths: Sequence[Path],
     folder: Path,
     settings: ReportSettings | None = None,
-    on_progress: Callable[[str], object] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Path:
-    """Write the report of one run or several into a folder; returns the page's path.
-
-    on_progress: called with the name of the section in progress.
-    """
+    """Write the report of one run or several into a folder; returns the page's path."""
     settings = settings or ReportSettings()
     if settings.saliency == "disagreement" and len(paths) < 2:
         raise InputError("saliency of disagreements needs two runs; got one")
-    report_progress = on_progress or (lambda name: None)
     runs = read_runs(paths)
-    report_progress("metrics")
-    for run in runs:
+    progress = SectionProgress(_section_names(len(runs), settings), on_progress)
+    progress.start("metrics")
+    measured = []
+    for place, run in enumerate(runs):
+        progress.advance(place / len(runs))
         run.read_everything_small()
-    measured = [found for run in runs if (found := measure(run)) is not None]
+        if (found := measure(run)) is not None:
+            measured.append(found)
     sections = []
-    for name, make in _sections(runs, measured, settings):
-        report_progress(name)
+    for name, make in _sections(runs, measured, settings, progress.advance):
+        progress.start(name)
         sections.append(make())
     title = " and ".join(run.name for run in runs) if len(runs) <= 3 else f"{len(runs)} runs"
     sections.insert(0, summary_section(runs, measured))
-    report_progress("page")
+    progress.start("page")
     return write_page(folder, FILE_NAME, f"Report of {title}", _subtitle(runs), sections)
 
 
 def write_explanation(
-    paths: Sequence[Path], images: Sequence[Path], folder: Path, labels: Sequence[str] = ()
+    paths: Sequence[Path],
+    images: Sequence[Path],
+    folder: Path,
+    labels: Sequence[str] = (),
+    *,
+    full_size: bool = False,
 ) -> Path:
-    """Write the saliency of images by one run or several; returns the page's path."""
+    """Write the saliency of images by one run or several; returns the page's path.
+
+    full_size: show the images at their original resolution instead of a shorter side of 448 pixels
+    """
     runs = read_runs(paths)
-    section = saliency_section(runs, images, "none", 0, 0, labels)
+    section = saliency_section(runs, images, "none", 0, 0, labels, full_size)
     problems = [problem for run in runs for problem in run.problems if run.classifier is None]
     if problems:
         raise InputError(problems[0])
@@ -95,28 +104,39 @@ def write_explanation(
     return write_page(folder, EXPLANATION_FILE_NAME, title, subtitle, [section])
 
 
+def _section_names(num_runs: int, settings: ReportSettings) -> list[str]:
+    """The steps of a report that finds all parts of its runs."""
+    left_out = set() if num_runs > 1 else {"comparison"}
+    if settings.saliency == "none" and not settings.images:
+        left_out.add("saliency")
+    return [name for name in SHARES if name not in left_out]
+
+
 def _sections(
-    runs: Sequence[RunParts], measured: Sequence[Measured], settings: ReportSettings
+    runs: Sequence[RunParts],
+    measured: Sequence[Measured],
+    settings: ReportSettings,
+    advance: Callable[[float], object],
 ) -> list[tuple[str, Callable[[], Section]]]:
     """The sections in page order, built one by one."""
     groups = _groups(measured, settings.groups)
     seed = settings.seed
     sections: list[tuple[str, Callable[[], Section]]] = []
     if len(measured) > 1:
-        sections.append(("comparison", lambda: comparison_section(measured, seed)))
+        sections.append(("comparison", lambda: comparison_section(measured)))
     sections += [
         ("training", lambda: training_section(runs)),
         ("scores", lambda: scores_section(runs, measured)),
         ("labels", lambda: labels_section(measured, groups, seed)),
-        ("features", lambda: features_section(measured, groups, seed)),
+        ("features", lambda: features_section(measured, groups, seed, advance)),
     ]
     if settings.saliency != "none" or settings.images:
         choice, count = settings.saliency, settings.num_images
         sections.append(("saliency", lambda: saliency_section(runs, settings.images, choice, count, seed)))
     return [
         *sections,
-        ("uncertainty", lambda: uncertainty_section(measured, seed)),
-        ("examples", lambda: examples_section(measured)),
+        ("uncertainty", lambda: uncertainty_section(measured, seed, advance)),
+        ("examples", lambda: examples_section(measured, advance)),
         ("settings", lambda: settings_section(runs)),
     ]
 

@@ -71,7 +71,7 @@ def metric_table(measured: Sequence[Measured]) -> Table:
             ]
             rows.append((f"{name} {title}", *cells))
 
-    add("at threshold 0.5", lambda one: one.evaluation, "at_threshold")
+    add("at a score of 0.5", lambda one: one.evaluation, "at_threshold")
     add("at own thresholds", lambda one: one.own, "at_threshold")
     add(f"of the top {measured[0].evaluation.k}", lambda one: one.evaluation, "top_k")
     rows += [
@@ -108,7 +108,7 @@ def label_table(one: Measured, many: bool) -> Table:
         for label in decided.labels
     ]
     whose = f", {one.name}" if many else ""
-    how = "at each label's own threshold, chosen on val" if one.own else "at threshold 0.5"
+    how = "at each label's own threshold, chosen on val" if one.own else "at a score of 0.5"
     return Table.of(f"Labels{whose}, {how}", header, rows, open=len(rows) <= 30 and not many)
 
 
@@ -140,8 +140,8 @@ def threshold_picture(measured: Sequence[Measured]) -> Picture:
         values,
         counts,
         title="Chosen thresholds",
-        axis="threshold",
-        caption="The score from which a label counts as present, chosen on val.",
+        axis="threshold (a probability)",
+        caption="The calibrated probability from which a label counts as present, chosen on val.",
         reference=0.5,
     )
 

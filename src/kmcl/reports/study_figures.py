@@ -73,14 +73,18 @@ def comparison_picture(result: StudyResult, name: str = "comparison") -> Picture
 
 
 def size_picture(result: StudyResult) -> Picture:
-    """mAP over the fraction of the training images: a line through the means, a dot for each training."""
+    """mAP over the number of training images: a line through the means, a dot for each training.
+
+    Over their percentage where a training did not record the number.
+    """
     curves: dict[str, list[VariantResult]] = {}
     for variant in sorted(result.variants, key=lambda variant: variant.changes["train_fraction"]):
         curves.setdefault(method_name(variant.name, variant.changes), []).append(variant)
+    in_images = all(variant.num_train_images is not None for variant in result.variants)
     with figure_style():
         figure, axes = new_axes(width=6.4, height=4.2)
         for place, (name, variants) in enumerate(curves.items()):
-            parts = [100 * variant.changes["train_fraction"] for variant in variants]
+            parts = [_size(variant, in_images) for variant in variants]
             look = line_look(place)
             axes.plot(parts, [100 * variant.metrics["mAP"].mean for variant in variants], label=name, **look)
             values = [[100 * value for value in variant.metrics["mAP"].values] for variant in variants]
@@ -90,26 +94,43 @@ def size_picture(result: StudyResult) -> Picture:
             for part, dots in zip(parts, values, strict=True):
                 axes.scatter([part] * len(dots), dots, s=14, alpha=0.5, linewidths=0, color=look["color"])
         axes.set(
-            xlabel="training images (%)",
+            xlabel="training images" if in_images else "training images (%)",
             ylabel=f"mAP on {result.split} (%)",
             title="Means, single trainings and their range",
         )
         axes.set_xlim(left=0)
         legend_below(axes)
     rows = [
-        (name, variant.changes["train_fraction"], spread.mean, min(spread.values), max(spread.values))
+        (
+            name,
+            variant.changes["train_fraction"],
+            variant.num_train_images,
+            spread.mean,
+            min(spread.values),
+            max(spread.values),
+        )
         for name, variants in curves.items()
         for variant in variants
         for spread in [variant.metrics["mAP"]]
     ]
-    words = "; ".join(f"{name} {100 * part:g} %: {100 * mean:.2f}" for name, part, mean, _, _ in rows)
+    words = "; ".join(
+        f"{name} {100 * part:g} %{f' ({count:,} images)' if count else ''}: {100 * mean:.2f}"
+        for name, part, count, mean, _, _ in rows
+    )
     return Picture(
         "data-size",
         figure,
-        alt=f"mAP on {result.split} over the part of the training images. {words}.",
+        alt=f"mAP on {result.split} over the training images. {words}.",
         caption=words,
-        numbers=Table.of("mAP as fractions", ("method", "fraction", "mean", "lowest", "highest"), rows),
+        numbers=Table.of(
+            "mAP as fractions", ("method", "fraction", "images", "mean", "lowest", "highest"), rows
+        ),
     )
+
+
+def _size(variant: VariantResult, in_images: bool) -> float:
+    images = variant.num_train_images
+    return float(images) if in_images and images is not None else 100 * variant.changes["train_fraction"]
 
 
 def weights_picture(points: Sequence[SearchPoint]) -> Picture:

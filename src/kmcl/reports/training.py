@@ -1,4 +1,4 @@
-"""The section on training: losses, val mAP, learning rate and time, epoch by epoch."""
+"""The section on training: losses and mAP of training and val, learning rate and time, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from kmcl.reports.run_parts import RunParts
 
 Columns = Mapping[str, Values]
 
-TOTAL = "train/loss"
+MAPS = {
+    "model": "val/map_model",
+    "moving average": "val/map_average",
+    "model on training images": "train/map",
+}
+"""The curves of mAP, and their columns."""
 
 
 def training_section(runs: Sequence[RunParts]) -> Section:
@@ -33,13 +38,15 @@ def training_section(runs: Sequence[RunParts]) -> Section:
     return section
 
 
-def loss_terms(epochs: Columns) -> dict[str, Values]:
+def loss_terms(epochs: Columns, split: str = "train") -> dict[str, Values]:
     """The total and its unweighted terms, by name; the term alone where there is one."""
-    total = {"total": epochs[TOTAL]} if TOTAL in epochs else {}
+    total_name = f"{split}/loss"
+    total = {"total": epochs[total_name]} if total_name in epochs else {}
+    maps = (*MAPS.values(), "val/map_best")
     terms = {
-        name.removeprefix("train/"): values
+        name.removeprefix(f"{split}/"): values
         for name, values in epochs.items()
-        if name.startswith("train/") and name != TOTAL
+        if name.startswith(f"{split}/") and name not in (total_name, *maps)
     }
     # A method with one term minimises just that.
     return terms if len(terms) == 1 else total | terms
@@ -53,8 +60,13 @@ def normalise(values: Values) -> Values:
 
 
 def loss_pictures(run: str, epochs: Columns, many: bool) -> list[Picture]:
-    """Total and terms, raw and as multiples of the first epoch (the paper's loss figure)."""
+    """Total and terms, raw and as multiples of the first epoch (the paper's loss figure).
+
+    Those of training are solid; those of val dashed, in the same colour, with hollow markers.
+    """
     terms = loss_terms(epochs)
+    of_val = {f"{name}, val": values for name, values in loss_terms(epochs, "val").items() if name in terms}
+    terms = terms | of_val
     ending = f"-{slug(run)}" if many else ""
     of_run = f", {run}" if many else ""
     versions = (
@@ -69,8 +81,13 @@ def loss_pictures(run: str, epochs: Columns, many: bool) -> list[Picture]:
     pictures = []
     for name, title, axis, curves in versions:
         figure, axes = new_axes()
-        for index, (term, values) in enumerate(curves.items()):
-            axes.plot(epochs["epoch"], values, label=term, **line_look(index))
+        colours = {term: index for index, term in enumerate(term for term in curves if term not in of_val)}
+        for term, values in curves.items():
+            look = line_look(colours[term.removesuffix(", val")])
+            if of_val:
+                look["linestyle"] = "--" if term in of_val else "-"
+                look["markerfacecolor"] = "none" if term in of_val else look["color"]
+            axes.plot(epochs["epoch"], values, label=term, **look)
         axes.set(xlabel="epoch", ylabel=axis, title=title)
         whole_number_ticks(axes)
         legend_below(axes, columns=4)
@@ -80,7 +97,8 @@ def loss_pictures(run: str, epochs: Columns, many: bool) -> list[Picture]:
                 name + ending,
                 figure,
                 alt=f"{title}, over {len(epochs['epoch'])} epochs: {ends}.",
-                caption="The total is the weighted sum that is minimised; the terms are unweighted."
+                caption="The total is the weighted sum that is minimised; the terms are unweighted. Dashed: "
+                "the model on val."
                 if name == "losses"
                 else "Each curve divided by its value in the first epoch: which term still falls.",
                 numbers=Table.of("losses", ("epoch", *curves), _rows(epochs["epoch"], curves)),
@@ -90,21 +108,21 @@ def loss_pictures(run: str, epochs: Columns, many: bool) -> list[Picture]:
 
 
 def map_picture(histories: Mapping[str, Columns]) -> Picture:
-    """Val mAP of the model and of the moving average of its weights."""
+    """mAP on val of the head and of its average, and on some training images; without post-hoc parts."""
     curves = {
         f"{run}: {what}" if len(histories) > 1 else what: (epochs["epoch"], 100 * epochs[column])
         for run, epochs in histories.items()
-        for what, column in (("model", "val/map_model"), ("moving average", "val/map_average"))
+        for what, column in MAPS.items()
         if column in epochs
     }
     best = "; ".join(f"{name}: best {np.nanmax(values):.1f} %" for name, (_, values) in _defined(curves))
     return _curves_picture(
         "val-map",
         curves,
-        "mAP on val",
+        "mAP on val, and on training images",
         "mAP (%)",
-        f"mAP on val over epochs. {best}.",
-        best or "No val split.",
+        f"mAP on val, and on at most 512 training images, of the head without post-hoc parts. {best}.",
+        f"Without post-hoc parts, which are fitted after training. {best}." if best else "No val split.",
     )
 
 
@@ -176,6 +194,9 @@ def _in_words(run: RunParts, epochs: Columns) -> str:
         words += (
             f"; kept the {what} of epoch {best.get('epoch', -1) + 1}, mAP on val {percent(best['val_map'])} %"
         )
+        head = best.get("head_val_map")
+        if isinstance(head, float) and head != best["val_map"]:
+            words += f" with its post-hoc parts, {percent(head)} % by the head alone"
     return words + "."
 
 

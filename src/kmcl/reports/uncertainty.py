@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -26,16 +26,21 @@ from kmcl.reports.measured import Measured
 from kmcl.reports.run_parts import RunParts
 from kmcl.reports.thumbnails import image_thumbnail, short_name
 
-CORRUPTED_IMAGES = 48
+CORRUPTED_IMAGES = 16
+"""Each is scored with every corruption at every strength: most of the time of a report on photographs."""
+
 SHOWN_IMAGES = 8
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
-def uncertainty_section(measured: Sequence[Measured], seed: int) -> Section:
+def uncertainty_section(
+    measured: Sequence[Measured], seed: int, advance: Callable[[float], object]
+) -> Section:
+    """advance: called with the share of the section that is done."""
     section = Section("Uncertainty")
     if not measured:
         section.add(Missing("No run has predictions."))
-    for one in measured:
+    for place, one in enumerate(measured):
         ending = f"-{slug(one.name)}" if len(measured) > 1 else ""
         if ending:
             section.add(Heading(one.name))
@@ -45,11 +50,11 @@ def uncertainty_section(measured: Sequence[Measured], seed: int) -> Section:
         with figure_style():
             if sigma is not None:
                 section.add(sigma_picture(one, sigma.astype(np.float64), ending))
-            curves = _corrupted(one.run, seed)
+            curves = _corrupted(one.run, seed, _part_of(advance, place, len(measured)))
             if curves is None:
                 section.add(Missing(f"{one.name}: blur, noise and occlusion need the model and its images."))
             else:
-                section.add(corruption_picture(one.name, curves, ending))
+                section.add(corruption_picture(one, curves, ending))
         section.add(extremes_gallery(one))
     return section
 
@@ -100,7 +105,7 @@ def sigma_picture(one: Measured, sigma: Values, ending: str) -> Picture:
     )
 
 
-def corruption_picture(run: str, curves: Sequence[CorruptionCurve], ending: str) -> Picture:
+def corruption_picture(one: Measured, curves: Sequence[CorruptionCurve], ending: str) -> Picture:
     """Mean sigma under increasing corruption; mean entropy for a model without kernels."""
     uses_sigma = curves[0].sigma is not None
     what = "sigma" if uses_sigma else "entropy"
@@ -118,14 +123,16 @@ def corruption_picture(run: str, curves: Sequence[CorruptionCurve], ending: str)
             rows.append((curve.kind, strength, sigma, float(curve.entropy[place])))
     axes.set_xticks(range(len(curves[0].strengths)))
     axes.set(xlabel="strength, from none to strong", ylabel=f"change of mean {what} (%)")
-    axes.set_title("Corrupted images" + (f", {run}" if ending else ""))
+    axes.set_title("Corrupted images" + (f", {one.name}" if ending else ""))
     legend_below(axes)
     change = "; ".join(words)
     return Picture(
         f"corruption{ending}",
         figure,
-        alt=f"Mean {what} of {run} as images are blurred, made noisy or covered: {change}.",
-        caption=f"A useful uncertainty grows to the right. From clean to strongest: {change}.",
+        alt=f"Mean {what} of {one.name} as images are blurred, made noisy or covered: {change}.",
+        caption=f"A useful uncertainty grows to the right. From clean to strongest: {change}. Means over "
+        f"{curves[0].num_images} of the {len(one.predictions)} images of {one.split}, drawn at random, and "
+        "all labels.",
         numbers=Table.of("means", ("corruption", "strength", "mean sigma", "mean entropy, bits"), rows),
     )
 
@@ -156,7 +163,12 @@ def extremes_gallery(one: Measured) -> Gallery:
     return Gallery("The most and the least certain images", tuple(rows))
 
 
-def _corrupted(run: RunParts, seed: int) -> list[CorruptionCurve] | None:
+def _part_of(advance: Callable[[float], object], place: int, number: int) -> Callable[[float], object]:
+    """The progress of one of several equal parts."""
+    return lambda done: advance((place + done) / number)
+
+
+def _corrupted(run: RunParts, seed: int, advance: Callable[[float], object]) -> list[CorruptionCurve] | None:
     classifier, predictions = run.classifier, run.predictions
     if classifier is None or predictions is None or run.images is None:
         return None
@@ -167,4 +179,4 @@ def _corrupted(run: RunParts, seed: int) -> list[CorruptionCurve] | None:
     if not pixels:
         return None
     images = torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).float() / 255
-    return corruption_curves(classifier, images, seed)
+    return corruption_curves(classifier, images, seed, advance)

@@ -183,7 +183,9 @@ def _check(predictor: Predictor, run: _Runner, images: Pixels, path: Path) -> Ex
         _largest(scores.score - original.score), _largest(scores.probability - original.probability)
     )
     rules = predictor.rules
-    changed = float((rules.decide(original.score) != rules.decide(scores.score)).mean())
+    changed = float(
+        (rules.decide(original.probability).present != rules.decide(scores.probability).present).mean()
+    )
     return Exported(path, len(images), score_difference, sigma_difference, changed, original, scores)
 
 

@@ -19,7 +19,7 @@ LARGEST_IMAGE_SIZE = 8192
 INPUT = "images"
 OUTPUTS = ("score", "probability", "sigma")
 """`probability` is the calibrated score (the score itself for a model that was not calibrated); a model
-without kernels has no `sigma`. Thresholds apply to `score`."""
+without kernels has no `sigma`. Thresholds apply to `probability`."""
 
 PREPROCESSING = (
     "images: batch x 3 x image_size x image_size, uint8, RGB, each resized to the square with antialiased "
@@ -45,10 +45,14 @@ class ExportMetadata:
     precision: str = "float32"
 
     def to_json(self) -> str:
-        """JSON text. Thresholds are written out even where they are the default, for other programs."""
+        """JSON text. `thresholds` are those of `probability`, for other programs; those of the scores, from
+        which they follow, are in the rules as `score_thresholds`."""
         values = asdict(self)
-        values["rules"]["thresholds"] = self.rules.threshold_values.tolist()
-        return json.dumps({"format": FORMAT, "preprocessing": PREPROCESSING, **values})
+        values["rules"]["score_thresholds"] = values["rules"].pop("thresholds")
+        thresholds = self.rules.probability_thresholds.tolist()
+        return json.dumps(
+            {"format": FORMAT, "preprocessing": PREPROCESSING, "thresholds": thresholds, **values}
+        )
 
     @classmethod
     def from_json(cls, text: str, source: str) -> ExportMetadata:
@@ -60,8 +64,11 @@ class ExportMetadata:
                 raise _FormerFormatError
             if found != FORMAT:
                 raise InputError(f"its metadata are not of the format {FORMAT}")
-            values.pop("preprocessing", None)
-            values["rules"] = LabelRules.from_json(values["rules"])
+            for name in ("preprocessing", "thresholds"):  # what follows from the rest
+                values.pop(name, None)
+            if isinstance(rules := values["rules"], dict) and "score_thresholds" in rules:
+                rules["thresholds"] = rules.pop("score_thresholds")
+            values["rules"] = LabelRules.from_json(rules)
             for name in ("mean", "std"):
                 values[name] = tuple(values[name])
             metadata = cls(**values)

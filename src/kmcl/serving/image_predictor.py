@@ -18,6 +18,7 @@ from PIL import Image
 from kmcl.data.files import decode_image
 from kmcl.errors import InputError
 from kmcl.models.label_rules import LabelRules
+from kmcl.serving.label_context import LabelContext
 from kmcl.serving.predictions import ImageLike, ImagePrediction, LabelPrediction, Pixels, PredictionList
 
 
@@ -34,6 +35,7 @@ class ImagePredictor(ABC):
 
     def __init__(self, rules: LabelRules, image_size: int) -> None:
         self._rules = rules
+        self._context = LabelContext.of(rules)
         self._image_size = image_size
 
     @property
@@ -91,16 +93,18 @@ class ImagePredictor(ABC):
             yield ImagePrediction(name, labels, failure, source=image)
 
     def _describe(self, scores: BatchScores) -> list[tuple[LabelPrediction, ...]]:
-        thresholds, present = self.rules.threshold_values, self.rules.decide(scores.score)
+        shown = self._context.shown(scores)
         return [
             tuple(
                 LabelPrediction(
                     label=label,
-                    score=float(scores.score[row, k]),
-                    probability=float(scores.probability[row, k]),
-                    threshold=float(thresholds[k]),
-                    present=bool(present[row, k]),
-                    sigma=None if scores.sigma is None else float(scores.sigma[row, k]),
+                    probability=float(shown.probability[row, k]),
+                    low=None if shown.low is None else float(shown.low[row, k]),
+                    high=None if shown.high is None else float(shown.high[row, k]),
+                    threshold=float(shown.thresholds[k]),
+                    present=bool(shown.present[row, k]),
+                    score=float(shown.score[row, k]),
+                    sigma=None if shown.sigma is None else float(shown.sigma[row, k]),
                 )
                 for k, label in enumerate(self.labels)
             )

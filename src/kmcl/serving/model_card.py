@@ -76,7 +76,7 @@ def _use() -> str:
     return (
         '## Use\n\n```python\nimport kmcl\n\nmodel = kmcl.load("OWNER/NAME")  # or this folder\n'
         'for label in model.predict("photograph.jpg")[0].present:\n'
-        "    print(label.label, label.probability, label.sigma)\n```\n"
+        "    print(label.label, label.probability, label.low, label.high)\n```\n"
     )
 
 
@@ -128,10 +128,10 @@ def _labels(description: ModelDescription, metrics: dict[str, Any] | None) -> st
     by_label = {row["label"]: row for row in measured["evaluation"]["labels"]} if measured else {}
     lines = [
         "## Labels\n",
-        "| label | threshold | average precision | positives measured |",
+        "| label | threshold (a probability) | average precision | positives measured |",
         "|---|---|---|---|",
     ]
-    for label, threshold in zip(description.labels, description.rules.threshold_values, strict=True):
+    for label, threshold in zip(description.labels, description.rules.probability_thresholds, strict=True):
         row = by_label.get(label, {})
         escaped = label.replace("|", "\\|").replace("\n", " ")
         precision, positives = row.get("average_precision"), row.get("num_positives", "-")

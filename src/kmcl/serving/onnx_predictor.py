@@ -26,14 +26,18 @@ class OnnxPredictor(ImagePredictor):
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.session = open_session(self.path)
-        text = self.session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
+        try:
+            text = self.session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
+            self._inputs = [(item.name, item.type, item.shape[1:]) for item in self.session.get_inputs()]
+            self._outputs = {item.name: item.shape[1:] for item in self.session.get_outputs()}
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: its metadata are damaged: {error.reason}") from None
         if text is None:
             raise InputError(
                 f"{path}: is an ONNX file that was not written by kmcl export: it lacks the metadata"
             )
         self.metadata = ExportMetadata.from_json(text, str(path))
         super().__init__(self.metadata.rules, self.metadata.image_size)
-        self._outputs = [output.name for output in self.session.get_outputs()]
         self._check_signature()
         self._check_numbers()
 
@@ -62,10 +66,11 @@ class OnnxPredictor(ImagePredictor):
     def _check_signature(self) -> None:
         """Compare the graph's inputs and outputs with the metadata."""
         side, num_labels = self.image_size, len(self.labels)
-        inputs = [(item.name, item.type, item.shape[1:]) for item in self.session.get_inputs()]
-        if inputs != [(INPUT, "tensor(uint8)", [3, side, side])]:
-            raise InputError(f"{self.path}: must take uint8 {INPUT} of 3 x {side} x {side}; takes {inputs}")
-        outputs = [(item.name, item.shape[1:]) for item in self.session.get_outputs()]
+        if self._inputs != [(INPUT, "tensor(uint8)", [3, side, side])]:
+            raise InputError(
+                f"{self.path}: must take uint8 {INPUT} of 3 x {side} x {side}; takes {self._inputs}"
+            )
+        outputs = list(self._outputs.items())
         allowed = [[(name, [num_labels]) for name in OUTPUTS[:count]] for count in (2, 3)]
         if outputs not in allowed:
             raise InputError(f"{self.path}: must give {OUTPUTS} of {num_labels} labels; gives {outputs}")

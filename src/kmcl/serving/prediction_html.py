@@ -77,8 +77,8 @@ def _labels(prediction: ImagePrediction) -> str:
 
 def _bar(label: LabelPrediction) -> str:
     name, percent = escape(label.label[:MAX_NAME]), 100 * min(max(label.probability, 0.0), 1.0)
-    sigma = "" if label.sigma is None else f", sigma {label.sigma:.3f}"
-    details = f"{name}: score {label.score:.3f}, threshold {label.threshold:.3f}{sigma}"
+    band = "" if label.low is None else f" ({label.low:.3f} to {label.high:.3f})"
+    details = f"{name}: probability {label.probability:.6g}{band}, threshold {label.threshold:.6g}"
     weight, colour = ("600", _PRESENT) if label.present else ("400", _ABSENT)
     return (
         f'<div style="{_ROW};margin:2px 0" title="{details}">'

@@ -6,7 +6,7 @@ Both an image and a list turn into a pandas DataFrame and display themselves in 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
@@ -27,18 +27,27 @@ ImageLike = str | Path | Image.Image | Pixels
 class LabelPrediction:
     """What the model predicts for one label of one image.
 
-    score:       the output of the head, on which metrics are computed
-    probability: the calibrated score; the score itself for a model that was not calibrated
-    threshold:   the score from which the label counts as present
+    probability: calibrated; the score itself for a model that was not calibrated
+    low, high:   of the 90 % probability interval; None for a model that was not calibrated
+    threshold:   the probability from which the label counts as present
+    present:     probability >= threshold
+    score:       the output of the model before calibration, on which metrics are computed
     sigma:       standard deviation of the label's kernel; None for a model without kernels
     """
 
     label: str
-    score: float
     probability: float
+    low: float | None
+    high: float | None
     threshold: float
     present: bool
+    score: float
     sigma: float | None
+
+
+def label_columns(sigma: bool) -> list[str]:
+    """The fields of a label in tables; sigma on request."""
+    return [field.name for field in fields(LabelPrediction) if sigma or field.name != "sigma"]
 
 
 @dataclass(frozen=True)
@@ -58,9 +67,9 @@ class ImagePrediction:
         """The labels the image has, the most probable first."""
         return sorted((label for label in self.labels if label.present), key=lambda label: -label.probability)
 
-    def to_frame(self, wide: bool = False) -> pd.DataFrame:
+    def to_frame(self, wide: bool = False, sigma: bool = False) -> pd.DataFrame:
         """A DataFrame of this image alone; see `PredictionList.to_frame`."""
-        return PredictionList([self]).to_frame(wide)
+        return PredictionList([self]).to_frame(wide, sigma)
 
     def _repr_html_(self) -> str:
         return PredictionList([self])._repr_html_()
@@ -74,13 +83,14 @@ class PredictionList(list[ImagePrediction]):
         """Why images could not be read, one message for each of those."""
         return [prediction.error for prediction in self if prediction.error is not None]
 
-    def to_frame(self, wide: bool = False) -> pd.DataFrame:
+    def to_frame(self, wide: bool = False, sigma: bool = False) -> pd.DataFrame:
         """The predictions as a pandas DataFrame.
 
-        wide: False for one row per image and label, with the columns image, label, probability, present,
-              score, threshold and sigma (NaN without kernels); an unreadable image has no row.
-              True for one row per image, named by the index, and one column of probabilities per label;
-              an unreadable image has NaN in all of them.
+        wide:  False for one row per image and label, with the columns image, label, probability, low, high
+               (NaN without calibration), threshold, present and score; an unreadable image has no row.
+               True for one row per image, named by the index, and one column of probabilities per label;
+               an unreadable image has NaN in all of them.
+        sigma: with a column sigma too (NaN without kernels), where there are columns of that kind.
         """
         try:
             import pandas as pd
@@ -88,11 +98,10 @@ class PredictionList(list[ImagePrediction]):
             raise InputError("a DataFrame needs pandas: pip install pandas") from error
         if wide:
             return self._wide_frame()
-        columns = ["image", "label", "probability", "present", "score", "threshold", "sigma"]
+        columns = label_columns(sigma)
         rows = [{"image": one.name, **asdict(label)} for one in self for label in one.labels]
-        frame = pd.DataFrame(rows, columns=columns)
-        types = {"probability": float, "present": bool, "score": float, "threshold": float, "sigma": float}
-        return frame.astype(types)
+        frame = pd.DataFrame(rows, columns=["image", *columns])
+        return frame.astype({name: bool if name == "present" else float for name in columns[1:]})
 
     def _wide_frame(self) -> pd.DataFrame:
         import pandas as pd

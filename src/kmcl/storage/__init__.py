@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from kmcl.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from kmcl.storage.atomic import replacing, write_bytes, write_json, write_text
+    from kmcl.storage.atomic import WriteError, replacing, write_bytes, write_json, write_text, write_with
     from kmcl.storage.chunk_file import Chunk, ChunkFile
     from kmcl.storage.locks import file_lock, is_locked, locked, try_lock
 
 __all__ = [
     "Chunk",
     "ChunkFile",
+    "WriteError",
     "file_lock",
     "is_locked",
     "locked",
@@ -29,11 +30,13 @@ __all__ = [
     "write_bytes",
     "write_json",
     "write_text",
+    "write_with",
 ]
 
 _HOMES = {
     "Chunk": "kmcl.storage.chunk_file",
     "ChunkFile": "kmcl.storage.chunk_file",
+    "WriteError": "kmcl.storage.atomic",
     "file_lock": "kmcl.storage.locks",
     "is_locked": "kmcl.storage.locks",
     "locked": "kmcl.storage.locks",
@@ -42,6 +45,7 @@ _HOMES = {
     "write_bytes": "kmcl.storage.atomic",
     "write_json": "kmcl.storage.atomic",
     "write_text": "kmcl.storage.atomic",
+    "write_with": "kmcl.storage.atomic",
 }
 
 __getattr__ = lazy_names(__name__, _HOMES)

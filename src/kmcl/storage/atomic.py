@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
 import os
 import secrets
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import UnsupportedOperation
 from pathlib import Path
+from typing import Any, BinaryIO
 
 STALE_SECONDS = 24 * 3600
 """Age above which a temporary file is taken for one that a killed process left behind."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What a full disk, a quota and a limit on the size of files give."""
+
+
+class WriteError(OSError):
+    """A file could not be written; the message has its path, the reason and the space on its disk.
+
+    The old file, where there was one, is intact.
+    """
+
+    def __init__(self, path: Path, cause: OSError, num_bytes: int | None = None) -> None:
+        super().__init__(cause.errno, cause.strerror or str(cause), str(path))
+        self._needed = "" if num_bytes is None else f"{num_bytes:,} bytes needed, "
+        self._free = "unknown"
+        with suppress(OSError):
+            self._free = f"{shutil.disk_usage(path.parent).free:,}"
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room, as opposed to no permission or a damaged disk."""
+        return self.errno in FULL
+
+    def __str__(self) -> str:
+        return f"{self.filename}: cannot be written: {self.strerror} ({self._needed}{self._free} bytes free)"
 
 
 @contextmanager
@@ -22,30 +51,103 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
         with replacing(path) as temporary, temporary.open("wb") as file:
             file.write(content)
 
-    If the block raises, the temporary file is removed and `path` stays as it was. The temporary name is
-    random, so processes that write the same target at the same time do not disturb each other: the last one
-    wins. It ends with the suffix of `path`, because some writers append or require one.
+    If the block raises, the temporary file is removed and `path` stays as it was. If the disk refuses, that
+    is a WriteError. The temporary name is random, so processes that write the same target at the same time do
+    not disturb each other: the last one wins. It ends with the suffix of `path`, because some writers append
+    or require one.
 
     durable: flush the content to the disk first, so that a power failure too leaves one of the two files.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_stale(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial{path.suffix}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WriteError(path, error) from error
+    _remove_stale(path)
     try:
         yield temporary
         if durable:
             with temporary.open("r+b") as file:
                 os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             temporary.unlink()
+        # Not what the block has to say about other files.
+        if isinstance(error, OSError) and error.filename in (None, str(temporary), temporary):
+            raise WriteError(path, error) from error
         raise
 
 
+def write_with(path: Path, write: Callable[[Any], object], *, durable: bool = False) -> None:
+    """Let `write` fill an open binary file, which then replaces `path`.
+
+    write: is called again to count the bytes if the disk refuses them, so it must give the same ones. Its
+           own error for a refused write, such as torch's, is replaced by the WriteError.
+    """
+    recorder = _Recorder()
+    try:
+        with replacing(path, durable=durable) as temporary, temporary.open("wb") as file:
+            recorder.file = file
+            write(recorder)
+    except Exception as error:
+        cause = recorder.refusal or error.__cause__ if isinstance(error, WriteError) else recorder.refusal
+        if not isinstance(cause, OSError):
+            raise
+        counter = _Recorder()
+        with suppress(Exception):
+            write(counter)
+        raise WriteError(path, cause, counter.num_bytes) from error
+
+
+class _Recorder:
+    """A binary file that counts what is written and keeps a refusal; without a file it only counts.
+
+    It has the methods that torch and zipfile ask of a file to write to; nothing reads it.
+    """
+
+    def __init__(self) -> None:
+        self.file: BinaryIO | None = None
+        self.num_bytes = 0
+        self.refusal: OSError | None = None
+        self._position = 0
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        self._position += size
+        self.num_bytes = max(self.num_bytes, self._position)
+        if self.file is None:
+            return size
+        return int(self._try(self.file.write, data))
+
+    def flush(self) -> None:
+        if self.file is not None:
+            self._try(self.file.flush)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.num_bytes}[whence]
+        self._position = start + offset
+        return self._position if self.file is None else int(self._try(self.file.seek, offset, whence))
+
+    def tell(self) -> int:
+        return self._position
+
+    def seekable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        raise UnsupportedOperation("read")
+
+    def _try(self, method: Callable[..., Any], *arguments: object) -> Any:
+        try:
+            return method(*arguments)
+        except OSError as error:
+            self.refusal = error
+            raise
+
+
 def write_bytes(path: Path, content: bytes) -> None:
-    with replacing(path) as temporary:
-        temporary.write_bytes(content)
+    write_with(path, lambda file: file.write(content))
 
 
 def write_text(path: Path, text: str) -> None:

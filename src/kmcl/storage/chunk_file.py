@@ -133,16 +133,38 @@ class ChunkFile:
                     raise
         return {row: why for record in records.values() for row, why in record.unreadable.items()}
 
+    def some_rows(self, starts: Sequence[int], compute: Compute) -> tuple[Rows, dict[int, str]]:
+        """The rows of the chunks that begin at `starts`, and why some are unreadable, as `complete` does.
+
+        Computes those that are missing; the rest of the file stays as it is.
+        """
+        with locked(self.path.with_suffix(".lock"), None):
+            path, records = self.path, self._usable(self.path, lambda row: False)
+            if any(start not in records for start in starts):
+                if path.exists():
+                    os.replace(path, self._partial)
+                records = self._usable(self._partial, lambda row: False)
+                self._fill(records, compute, starts)
+                path = self.path if len(records) == len(self.starts) else self._partial
+            mapped = np.memmap(path, dtype=self.dtype, mode="r", shape=(self.num_rows, *self.row_shape))
+            rows = np.concatenate([mapped[start : start + self.chunk_rows] for start in starts])
+        unreadable = {row: why for start in starts for row, why in records[start].unreadable.items()}
+        return rows, unreadable
+
     def rows(self) -> Rows:
         """The rows of a complete file, mapped into memory and shared with every process that reads them."""
         return np.memmap(self.path, dtype=self.dtype, mode="r", shape=(self.num_rows, *self.row_shape))
 
-    def _fill(self, records: dict[int, _Record], compute: Compute) -> None:
-        """Compute the chunks without a record, add their records, and give the file its final name."""
+    def _fill(
+        self, records: dict[int, _Record], compute: Compute, wanted: Sequence[int] | None = None
+    ) -> None:
+        """Compute the chunks (or those wanted) without a record and add their records; a complete file gets
+        its final name.
+        """
         lines = [self._layout | {"about": self._about}]
         lines += [_line(start, record) for start, record in sorted(records.items())]
         write_text(self._journal, "".join(json.dumps(line) + "\n" for line in lines))
-        missing = [start for start in self.starts if start not in records]
+        missing = [s for s in (self.starts if wanted is None else wanted) if s not in records]
         mode = "r+b" if self._partial.exists() else "w+b"
         with (
             self._partial.open(mode, buffering=0) as file,
@@ -160,7 +182,8 @@ class ChunkFile:
                 journal.flush()
             os.fsync(file.fileno())
             os.fsync(journal.fileno())
-        os.replace(self._partial, self.path)
+        if len(records) == len(self.starts):
+            os.replace(self._partial, self.path)
 
     def _usable(self, path: Path, is_readable: Callable[[int], bool]) -> dict[int, _Record]:
         """The chunks of a file whose bytes are those that were written and that need no second attempt."""

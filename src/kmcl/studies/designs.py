@@ -18,6 +18,14 @@ TERMS = ("reconstruction", "classification", "contrastive")
 
 ALL_TERMS = " + ".join(TERMS)
 
+OF_TERMS = "study terms"
+"""The kind of the study of terms."""
+
+WITHOUT_PARTS = (
+    "Trained without post-hoc parts (`--posthoc none`): fitted on the encoder's features, they predict well "
+    "whatever the loss is, and would hide what its terms do."
+)
+
 FRACTIONS = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 OF_SIZES = "study data-size"
@@ -31,6 +39,8 @@ def kernel_variants() -> tuple[Variant, ...]:
 
 def term_variants(values: Mapping[str, Any]) -> tuple[Variant, ...]:
     """KMCL with each term of the loss alone and in combination; each term used has its weight in `values`.
+
+    All without post-hoc parts, see WITHOUT_PARTS.
 
     Without the classification term, only the reconstruction term trains the mixture weights, which are the
     prediction; with the contrastive term alone nothing does.
@@ -46,7 +56,7 @@ def term_variants(values: Mapping[str, Any]) -> tuple[Variant, ...]:
     for count in (1, 2, 3):
         for present in combinations(TERMS, count):
             without = {f"{term}_weight": 0.0 for term in TERMS if term not in present}
-            variants.append(Variant(" + ".join(present), "kmcl", without))
+            variants.append(Variant(" + ".join(present), "kmcl", {**without, "posthoc": "none"}))
     return tuple(variants)
 
 

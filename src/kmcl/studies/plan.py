@@ -18,6 +18,7 @@ from kmcl.storage.locks import locked
 from kmcl.studies.designs import OF_SIZES, method_name, size_name
 from kmcl.studies.equal_search import EqualSearch, parse_search, trials_of
 from kmcl.studies.variants import Variant, check_distinct
+from kmcl.training.recipes import choose_for_study
 from kmcl.training.resolution import (
     DEFAULT_METHOD,
     FLAT_NAMES,
@@ -137,7 +138,7 @@ def make_plan(
         raise InputError(f"reference must be one of {', '.join(names)}; got {reference!r}")
     if not seeds or len(set(seeds)) != len(seeds):
         raise InputError(f"seeds must be different numbers; got {','.join(map(str, seeds)) or 'none'}")
-    values = _completed(values)
+    values = _completed(choose_for_study(values))
     if (values["devices"] or 1) * values["nodes"] > 1:
         raise InputError(
             "a member of a study is trained by one process; "

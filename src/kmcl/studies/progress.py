@@ -47,8 +47,9 @@ class StudyProgress(AbstractContextManager["StudyProgress"]):
         parts = [f"{member.variant}, seed {member.seed}: finished"]
         if rows:
             parts.append(f"{duration(sum(float(row['seconds']) for row in rows))} of training")
-        if rows and rows[-1].get("val/map_best"):
-            parts.append(f"val mAP {100 * float(rows[-1]['val/map_best']):.2f}")
+        best = member.run.read_metrics().get("best") if member.run.metrics_file.is_file() else None
+        if best and best["val_map"] is not None:
+            parts.append(f"val mAP {100 * best['val_map']:.2f}")
         done = sum(other.is_finished for other in self.members)
         parts.append(f"{done} of {len(self.members)} members")
         self._say("; ".join([*parts, *self._time_left()]))
@@ -67,7 +68,7 @@ class StudyProgress(AbstractContextManager["StudyProgress"]):
         for member in running:
             rows = _epochs(member)
             best = rows[-1].get("val/map_best") if rows else None
-            reached = f", val mAP {100 * float(best):.2f}" if best else ""
+            reached = f", head's val mAP {100 * float(best):.2f}" if best else ""
             of = member.settings.optimisation.epochs
             lines.append(f"  {member.variant}, seed {member.seed}: epoch {len(rows) + 1} of {of}{reached}")
         self._live.update(Text("\n".join(lines)), refresh=True)

@@ -129,6 +129,7 @@ def _own_cell(table: PublishedTable, column: str, row: OwnRow) -> str:
         "case": f"**{row.name}**",
         "encoder": row.settings.encoder.name,
         "resolution": str(row.settings.encoder.image_size or "-"),
+        "threshold": f"{row.evaluations[0]['threshold']:g}",
         "Parameters (MM)": "-" if row.parameters is None else f"{row.parameters / 1e6:.2f}",
         "Params(MM)": "-" if row.parameters is None else f"{row.parameters / 1e6:.2f}",
         "GMAC": "-" if row.gmac is None else f"{row.gmac:.2f}",
@@ -139,7 +140,7 @@ def _own_cell(table: PublishedTable, column: str, row: OwnRow) -> str:
     if name in PLACES:
         return _percent([_look_up(found, PLACES[name]) for found in row.evaluations])
     if column.endswith(" top 3"):
-        return _percent([_look_up(found, f"top_k.{column[:-6]}") for found in row.evaluations])
+        return _percent([_look_up(found, f"top_k_at_threshold.{column[:-6]}") for found in row.evaluations])
     place = table.header.index(column) - table.header.index(table.labels_from or column)
     labels = [found["labels"] for found in row.evaluations]
     return _percent([_look_up(own[place], table.measure or "") for own in labels if place < len(own)])

@@ -13,13 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kmcl.errors import InputError
-from kmcl.evaluation.bootstrap import PairedDifference, compare_mean_map
+from kmcl.evaluation.bootstrap import PairedDifference
+from kmcl.evaluation.intervals import paired_difference
 from kmcl.evaluation.json_values import JsonObject, to_json_object
 from kmcl.evaluation.predictions import Predictions
 from kmcl.studies.plan import Member, StudyPlan
-
-RESAMPLES = 2000
-LEVEL = 0.95
 
 DECISIONS = ("CP", "CR", "CF1", "OP", "OR", "OF1")
 METRICS: dict[str, str] = {
@@ -46,10 +44,11 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True)
 class VariantResult:
-    """metrics: of the measured split, by the names of METRICS; `val mAP` is that of the chosen epoch.
+    """metrics: of the measured split, by the names of METRICS; `val mAP` is that of the saved model.
 
     difference: to the reference over the seeds that both have; None for the reference itself.
     epochs_chosen: the best of each training on val, counted from 0.
+    num_train_images: that it was trained on; None for runs of versions that did not record it.
     seeds_ahead: with how many of these seeds the variant's mAP is above the reference's.
     """
 
@@ -66,6 +65,7 @@ class VariantResult:
     difference: PairedDifference | None
     shared_seeds: tuple[int, ...]
     seeds_ahead: int
+    num_train_images: int | None = None
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def difference_between(
         [Predictions.load(_of_seed(side, seed).run.predictions_file(split)) for seed in seeds]
         for side in (own, reference)
     )
-    paired = compare_mean_map(first, second, np.random.default_rng(0), RESAMPLES, LEVEL)
+    paired = paired_difference(first, second)
     values = [
         [
             _look_up(_of_seed(side, seed).run.read_metrics()[split], METRICS["mAP"])
@@ -194,6 +194,7 @@ def _variant_result(
         difference=None if difference is None else difference.paired,
         shared_seeds=() if difference is None else difference.seeds,
         seeds_ahead=0 if difference is None else difference.seeds_ahead,
+        num_train_images=metrics[0].get("num_train_images"),
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from kmcl.studies.command import command_of
-from kmcl.studies.designs import OF_SIZES, size_name, sizes_of
+from kmcl.studies.designs import OF_SIZES, OF_TERMS, WITHOUT_PARTS, size_name, sizes_of
 from kmcl.studies.equal_search import FOLDER, read_found, trials_of
 from kmcl.studies.pipe_table import pipe_table
 from kmcl.studies.plan import Member, StudyPlan, enter_plan
@@ -50,6 +50,8 @@ def run_study(
     failures |= _train(members, jobs, console)
     result = collect(joined, folder, failures)
     sections += published_sections(joined, folder, result)
+    if plan.kind == OF_TERMS:
+        sections.append(WITHOUT_PARTS)
     if plan.kind == OF_SIZES:
         sections.append(against_all_images(joined, folder, result))
     write_tables(result, folder, command, sections)

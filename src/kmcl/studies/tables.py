@@ -11,15 +11,17 @@ from pathlib import Path
 
 from kmcl.errors import InputError
 from kmcl.evaluation.bootstrap import PairedDifference
+from kmcl.evaluation.intervals import RESAMPLES
 from kmcl.storage.atomic import write_json, write_text
 from kmcl.storage.locks import locked
 from kmcl.studies.designs import OF_SIZES
 from kmcl.studies.pipe_table import pipe_table
 from kmcl.studies.progress import duration
-from kmcl.studies.results import LEVEL, RESAMPLES, Spread, StudyResult, VariantResult
+from kmcl.studies.results import Spread, StudyResult, VariantResult
 
 SHOWN = {
     "mAP": "mAP",
+    "val mAP": "val mAP",
     "mean AUC": "mean AUC",
     "CF1": "CF1, own thresholds",
     "OF1": "OF1, own thresholds",
@@ -70,7 +72,7 @@ def in_words(result: StudyResult) -> list[str]:
         same = " with as many images" if result.kind == OF_SIZES else ""
         sentences.append(
             f"Difference: mean mAP minus that of {result.reference}{same} over the seeds both have, with a "
-            f"{100 * LEVEL:.0f} % interval of a paired bootstrap ({RESAMPLES:,} resamples of the images, the "
+            f"95 % interval of a paired bootstrap ({RESAMPLES:,} resamples of the images, the "
             "same for all trainings, mAP averaged over seeds in each; it covers the sampling of images, not "
             "the randomness of training), and with how many seeds it is above 0."
         )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         EvaluationSettings,
         MachineSettings,
         OptimisationSettings,
+        RecipeSettings,
         TrainingSettings,
     )
     from kmcl.training.train import resume
@@ -27,6 +28,7 @@ __all__ = [
     "EvaluationSettings",
     "MachineSettings",
     "OptimisationSettings",
+    "RecipeSettings",
     "RunFolder",
     "TrainingSettings",
     "flat_values",
@@ -42,6 +44,7 @@ _HOMES = {
     "EvaluationSettings": "kmcl.training.settings",
     "MachineSettings": "kmcl.training.settings",
     "OptimisationSettings": "kmcl.training.settings",
+    "RecipeSettings": "kmcl.training.settings",
     "RunFolder": "kmcl.training.run_folder",
     "TrainingSettings": "kmcl.training.settings",
     "flat_values": "kmcl.training.resolution",

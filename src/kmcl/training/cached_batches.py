@@ -14,6 +14,7 @@ from kmcl.data.batches import Batch, Delivery
 from kmcl.data.sampling import BatchPlan
 
 Features = npt.NDArray[np.float16]
+Indices = npt.NDArray[np.int64]
 
 _VIEW_STREAM = 1
 

@@ -12,12 +12,8 @@ from typing import Any
 import torch
 
 from kmcl.errors import InputError
-from kmcl.storage.atomic import replacing
+from kmcl.storage.atomic import write_with
 from kmcl.training.lightning import Checkpoint, LightningModule, TorchCheckpointIO, Trainer
-
-
-class CheckpointWriteError(RuntimeError):
-    """A checkpoint could not be written (usually a full disk); the previous one is intact."""
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -26,28 +22,28 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None
     ) -> None:
-        target = Path(path)
-        try:
-            with _ctrl_c_waits(), replacing(target, durable=True) as temporary, temporary.open("wb") as file:
-                torch.save(checkpoint, file)
-        except (OSError, RuntimeError) as error:  # torch's own writer reports a full disk as RuntimeError
-            raise CheckpointWriteError(f"{target}: the checkpoint could not be written: {error}") from error
+        with _signals_wait():
+            write_with(Path(path), lambda file: torch.save(checkpoint, file), durable=True)
 
 
 @contextmanager
-def _ctrl_c_waits() -> Iterator[None]:
-    """Defer Ctrl-C to the end of the block: torch's writer would report it as a disk failure."""
+def _signals_wait() -> Iterator[None]:
+    """Defer Ctrl-C and SIGTERM to the end of the block: torch's writer would report a disk failure."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals reach the main thread only
         return
-    pressed = []
-    handler = signal.signal(signal.SIGINT, lambda *_: pressed.append(True))
+    received: list[int] = []
+    handlers = {
+        sign: signal.signal(sign, lambda number, _: received.append(number))
+        for sign in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
-    if pressed:
-        raise KeyboardInterrupt
+        for sign, handler in handlers.items():
+            signal.signal(sign, handler)
+    for number in received:
+        signal.raise_signal(number)
 
 
 class LastCheckpoint(Checkpoint):

@@ -6,7 +6,8 @@ and the name of the file is a digest of these. They do not depend on the method,
 so the runs of a comparison compute them once; a run with four views reuses the two that a run with two views
 computed.
 
-Every training view is augmented, including the first. Val and test have one view, without augmentation.
+The first view is the image itself: training, post-hoc parts and evaluation share its file. The other training
+views are augmented; val and test have the first view only.
 """
 
 from __future__ import annotations
@@ -14,30 +15,32 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from rich.console import Console
 
-from kmcl.data.augmentation import AugmentationName
 from kmcl.data.dataset import Split
 from kmcl.data.decoding import DecodedImages
 from kmcl.data.loading import BatchLoader, LoaderSettings, default_num_workers
-from kmcl.data.sampling import EvaluationPlan, TrainingPlan
+from kmcl.data.sampling import EvaluationPlan, SamplePlan, TrainingPlan
 from kmcl.data.source_cache import cache_folder
 from kmcl.encoders.stages import digest_of
 from kmcl.errors import InputError
 from kmcl.models.classifier import Classifier
 from kmcl.storage.chunk_file import Chunk, ChunkFile
-from kmcl.training.cached_batches import CachedBatchMaker, Features
+from kmcl.training.cached_batches import CachedBatchMaker, Features, Indices
+from kmcl.training.frozen_runtime import FrozenRuntime, RuntimeName, open_runtime
 from kmcl.training.image_progress import ImageProgress
 from kmcl.training.view_images import CHUNK_IMAGES, ChunkPlan, ViewImages
 
-FORMAT = "kmcl-features-1"
+FORMAT = "kmcl-features-2"
 """Part of every file's digest: raise it when the meaning of the stored features changes."""
 ANNOUNCED_BYTES = 2 * 10**9
 """Splits that need more disk space than this are announced."""
@@ -60,6 +63,7 @@ class FeatureCache:
                 `features` in the user's cache folder).
     num_views:  augmented views of each training image, at least 1.
     console:    where progress and waiting for another process are reported.
+    runtime:    what runs the frozen stages, see `frozen_runtime`.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class FeatureCache:
         num_views: int,
         console: Console,
         device: str = "cpu",
+        runtime: RuntimeName = "torch",
     ) -> None:
         if num_views < 1:
             raise InputError(f"num_views must be at least 1; got {num_views}")
@@ -79,7 +84,15 @@ class FeatureCache:
         self._loading = loading
         self._console = console
         self._device = device
+        self._runtime_name = runtime
         self._folder = loading.cache_dir or cache_folder() / "features"
+        self._num_computed = 0
+        self._seconds = 0.0
+
+    @property
+    def seconds_per_image(self) -> float | None:
+        """Of the features computed so far; None before there are any."""
+        return self._seconds / self._num_computed if self._num_computed else None
 
     def train_loader(
         self, split: Split, batch_size: int, *, rank: int = 0, world_size: int = 1
@@ -99,7 +112,7 @@ class FeatureCache:
             world_size=world_size,
             balance_threshold=loading.balance_threshold,
         )
-        maker = self._maker(split, "train", loading.augmentation, self.num_views, drop_unreadable=False)
+        maker = self._maker(split, "train", self.num_views, drop_unreadable=False)
         return BatchLoader(maker, plan, num_workers=0, pin_memory=loading.pin_memory)
 
     def eval_loader(
@@ -110,26 +123,51 @@ class FeatureCache:
         name: of the split, for messages.
         """
         plan = EvaluationPlan(len(split), batch_size=batch_size, rank=rank, world_size=world_size)
-        maker = self._maker(split, name, "none", 1, drop_unreadable=True)
+        maker = self._maker(split, name, 1, drop_unreadable=True)
+        return BatchLoader(maker, plan, num_workers=0, pin_memory=self._loading.pin_memory)
+
+    def sample(self, split: Split, name: str, most: int) -> tuple[Features, Indices]:
+        """Features of about `most` images of a split, spread over it, and their indices.
+
+        Computes only what is missing of these; images that cannot be read are left out.
+        """
+        images = ViewImages(split, "none", self._loading)
+        file = self._file(images, 0, f"{name}, view 1")
+        starts: Sequence[int] = file.starts
+        if most < len(split):
+            num_chunks = max(1, most // file.chunk_rows)
+            places = np.linspace(0, len(starts) - 1, num_chunks).round().astype(int)
+            starts = [starts[place] for place in dict.fromkeys(places.tolist())]
+        with ImageProgress(self._console, f"features of some of {name}", len(split)) as progress:
+            rows, unreadable = file.some_rows(starts, partial(self._compute, images, 0, progress))
+        indices = np.concatenate(
+            [np.arange(start, min(start + file.chunk_rows, len(split))) for start in starts]
+        )
+        readable = ~np.isin(indices, list(unreadable))
+        return rows[readable], indices[readable]
+
+    def sample_loader(self, split: Split, indices: npt.NDArray[np.int64], batch_size: int) -> BatchLoader:
+        """The first training view of some images, in order."""
+        maker = self._maker(split, "train", 1, drop_unreadable=True)
+        plan = SamplePlan(indices, batch_size)
         return BatchLoader(maker, plan, num_workers=0, pin_memory=self._loading.pin_memory)
 
     def _maker(
         self,
         split: Split,
         name: str,
-        augmentation: AugmentationName,
         num_views: int,
         *,
         drop_unreadable: bool,
     ) -> CachedBatchMaker:
-        images = ViewImages(split, augmentation, self._loading)
-        files = [self._file(images, view, f"{name}, view {view + 1}") for view in range(num_views)]
+        plain = ViewImages(split, "none", self._loading)
+        augmented = ViewImages(split, self._loading.augmentation, self._loading)
+        views = [plain, *[augmented] * (num_views - 1)]
+        files = [self._file(images, view, f"{name}, view {view + 1}") for view, images in enumerate(views)]
         self._announce(name, sum(file.num_missing_bytes for file in files))
         unreadable: dict[int, str] = {}
-        for view, file in enumerate(files):
-            what = f"cached features of {name}" + (
-                f", view {view + 1} of {num_views}" if num_views > 1 else ""
-            )
+        for view, (file, images) in enumerate(zip(files, views, strict=True)):
+            what = f"features of {name}" + (f", view {view + 1} of {num_views}" if num_views > 1 else "")
             with ImageProgress(self._console, what, len(split)) as progress:
                 try:
                     unreadable |= file.complete(
@@ -206,13 +244,15 @@ class FeatureCache:
 
     @cached_property
     def _row_shape(self) -> tuple[int, ...]:
-        size = self._loading.image_size
-        return tuple(self._features(torch.zeros(1, 3, size, size, dtype=torch.uint8)).shape[1:])
+        return (self._classifier.encoder.row_width,)
 
-    @torch.inference_mode()
+    @cached_property
+    def _runtime(self) -> FrozenRuntime:
+        return open_runtime(self._runtime_name, self._classifier, self._device, self._folder)
+
     def _features(self, images: torch.Tensor) -> Features:
-        features = self._classifier.to(self._device).frozen_rows(images.to(self._device))
-        halves: Features = features.half().cpu().contiguous().numpy()
+        features = self._runtime(images)
+        halves: Features = features.half().contiguous().numpy()
         if not np.isfinite(halves).all():
             encoder = self._classifier.encoder
             raise InputError(
@@ -233,11 +273,14 @@ class FeatureCache:
             num_workers = default_num_workers(images.augmentation, decodes=decodes)
         loader = BatchLoader(maker, plan, num_workers=num_workers, pin_memory=False)
         progress.start(len(starts) * CHUNK_IMAGES)
+        began = time.perf_counter()
         try:
             for start, batch in zip(starts, loader, strict=True):
                 rows = range(start, start + CHUNK_IMAGES)
                 bad = {row: why for row, why in loader.bad_images.items() if row in rows}
                 yield Chunk(self._features(batch.images), bad)
                 progress.advance(len(batch.indices))
+                self._num_computed += len(batch.indices)
         finally:
             loader.close()
+            self._seconds += time.perf_counter() - began

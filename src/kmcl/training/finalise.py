@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
+import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 from torch import nn
 
@@ -14,10 +16,12 @@ from kmcl.data import Dataset
 from kmcl.data.cooccurrence import find_cooccurring_labels
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.probability_intervals import fit_probability_intervals
-from kmcl.evaluation.summary import summarise_run
+from kmcl.evaluation.ranking import mean_average_precision
+from kmcl.evaluation.summary import RunSummary, summarise_run
 from kmcl.models.classifier import Classifier
 from kmcl.models.description import FittedPart, ModelDescription
 from kmcl.models.folder import load_model, remove_unlisted_parts, save_description, save_model
+from kmcl.models.label_rules import LabelRules
 from kmcl.posthoc.interface import PosthocPart
 from kmcl.storage.atomic import write_json
 from kmcl.training.image_progress import ImageProgress
@@ -52,9 +56,7 @@ class Finalisation:
     def run_to_metrics(self, best: Best | None) -> dict[str, Any]:
         """Predict, evaluate, complete the model's description; the metrics it returns are written last."""
         evaluation = self.settings.evaluation
-        remove_unlisted_parts(self.run.model)
-        classifier, description = load_model(self.run.model, self.module, taps=self._need_taps)
-        classifier.to(self.device)
+        classifier, description = self._load()
         predictions = {}
         if "val" in self.dataset.splits:
             description, predictions["val"] = self._fit_on_val(classifier, description)
@@ -65,43 +67,39 @@ class Finalisation:
         if evaluation.measure_test and "test" in self.dataset.splits:
             predictions["test"] = self._predict(classifier, "test").predictions
         for name, predicted in predictions.items():
-            self.run.predictions_file(name).parent.mkdir(exist_ok=True)
             predicted.save(self.run.predictions_file(name))
         train_targets = self.dataset.splits["train"].targets
-        summary = summarise_run(
-            val=predictions.get("val"),
-            test=predictions.get("test"),
-            threshold=evaluation.threshold,
-            criterion=evaluation.threshold_criterion,
-            target=evaluation.threshold_target,
-            label_counts=(train_targets == 1).sum(axis=0),
-            seed=self.settings.optimisation.seed,
-        )
-        rules = replace(description.rules, cooccurrence=find_cooccurring_labels(train_targets))
-        if summary.thresholds is not None:
-            rules = replace(rules, thresholds=_numbers(summary.thresholds.values))
-        calibrator = summary.temperatures_and_biases
-        if calibrator is not None:
-            intervals = fit_probability_intervals(
-                predictions["val"], calibrator.temperatures, calibrator.biases
-            )
-            rules = replace(
-                rules,
-                temperatures=_numbers(calibrator.temperatures),
-                biases=_numbers(calibrator.biases),
-                probability_intervals=intervals.to_rows(),
-            )
+        with self.console.status("thresholds, calibration and metrics"):
+            rules, summary = completed_rules(description.rules, self.settings, train_targets, **predictions)
         description = replace(description, rules=rules)
         save_description(self.run.model, description)
-        metrics = {"best": None if best is None else asdict(best), **summary.to_json()}
-        if best is not None and math.isnan(best.val_map):
-            metrics["best"]["val_map"] = None
+        measured = summary.to_json()
+        metrics = {
+            "best": _describe_best(best, measured),
+            "num_train_images": len(train_targets),
+            **measured,
+        }
         write_json(self.run.metrics_file, metrics)
         return metrics
 
-    @property
-    def _need_taps(self) -> bool:
-        return any(part.needs_frozen_stages for part in self.parts.values())
+    def complete_model(self) -> float:
+        """Fit what depends on val and save the model with it, as far as training came; returns its val mAP.
+
+        Test is not measured, and the run is not finished.
+        """
+        classifier, description = self._load()
+        description, val = self._fit_on_val(classifier, description)
+        train_targets = self.dataset.splits["train"].targets
+        rules, _ = completed_rules(description.rules, self.settings, train_targets, val=val)
+        save_description(self.run.model, replace(description, rules=rules))
+        return mean_average_precision(val)
+
+    def _load(self) -> tuple[Classifier, ModelDescription]:
+        """The best model so far, as training saved it."""
+        remove_unlisted_parts(self.run.model)
+        need_taps = any(part.needs_frozen_stages for part in self.parts.values())
+        classifier, description = load_model(self.run.model, self.module, taps=need_taps)
+        return classifier.to(self.device), description
 
     def _fit_on_val(
         self, classifier: Classifier, description: ModelDescription
@@ -115,7 +113,8 @@ class Finalisation:
         train = self._predict(classifier, "train", parts)
         val = self._predict(classifier, "val", parts)
         seed = self.settings.optimisation.seed
-        kept = fit_parts(parts, self.settings.posthoc, train, val, seed)
+        with self.console.status(f"fitting post-hoc parts: {', '.join(parts)}"):
+            kept = fit_parts(parts, self.settings.posthoc, train, val, seed)
         classifier.posthoc.update(kept)
         fitted = tuple(FittedPart(name, part.sizes) for name, part in kept.items())
         description = replace(description, posthoc=fitted)
@@ -139,19 +138,64 @@ class Finalisation:
         observations = Observations(parts or {})
         what = f"{name} for post-hoc parts" if parts else f"predictions of {name}"
         with ImageProgress(self.console, what, len(split)) as progress:
-            if parts:
-                progress.start(len(split))
+            progress.start(len(split))
             predictions = predict_split(
                 classifier,
                 self.dataset.labels,
                 split,
                 loader,
                 from_rows=self.data.from_rows,
-                on_progress=progress.advance if parts else None,
+                on_progress=progress.advance,
                 on_batch=observations.add if parts else None,
             )
         self.data.report_bad_images(name, loader)
         return Observed(predictions, observations)
+
+
+def _describe_best(best: Best | None, measured: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The epoch that was kept; val mAP of the saved model, and of its head without post-hoc parts."""
+    if best is None:
+        return None
+    of_val = (measured["val"] or {}).get("evaluation", {})
+    return {
+        "val_map": of_val.get("mean_average_precision"),
+        "head_val_map": None if math.isnan(best.val_map) else best.val_map,
+        "epoch": best.epoch,
+        "is_average": best.is_average,
+    }
+
+
+def completed_rules(
+    rules: LabelRules,
+    settings: TrainingSettings,
+    train_targets: npt.NDArray[np.int8],
+    val: Predictions | None = None,
+    test: Predictions | None = None,
+) -> tuple[LabelRules, RunSummary]:
+    """The label rules with what val says: thresholds, calibration, probability intervals; and all metrics."""
+    evaluation = settings.evaluation
+    summary = summarise_run(
+        val=val,
+        test=test,
+        threshold=evaluation.threshold,
+        criterion=evaluation.threshold_criterion,
+        target=evaluation.threshold_target,
+        label_counts=(train_targets == 1).sum(axis=0),
+    )
+    rules = replace(rules, cooccurrence=find_cooccurring_labels(train_targets))
+    if summary.thresholds is not None:
+        chosen = summary.thresholds
+        rules = replace(rules, thresholds=_numbers(chosen.values), threshold_support=chosen.support)
+    calibrator = summary.temperatures_and_biases
+    if calibrator is not None and val is not None:
+        intervals = fit_probability_intervals(val, calibrator.temperatures, calibrator.biases)
+        rules = replace(
+            rules,
+            temperatures=_numbers(calibrator.temperatures),
+            biases=_numbers(calibrator.biases),
+            probability_intervals=intervals.to_rows(),
+        )
+    return rules, summary
 
 
 def _numbers(values: Any) -> tuple[float, ...]:

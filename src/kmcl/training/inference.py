@@ -60,4 +60,5 @@ def predict_split(
         ignored=None if split.ignored is None else split.ignored[rows],
         sigma=torch.cat(sigmas).numpy() if sigmas else None,
         features=torch.cat(features).numpy() if features else None,
+        groups=None if split.groups is None else tuple(map(str, split.groups[rows])),
     )

@@ -6,10 +6,12 @@ declare_missing_operators()
 
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO  # noqa: E402
 from pytorch_lightning import Callback, LightningModule, Trainer  # noqa: E402
+from pytorch_lightning.accelerators import AcceleratorRegistry  # noqa: E402
 from pytorch_lightning.callbacks import Checkpoint, EarlyStopping  # noqa: E402
 from pytorch_lightning.loggers import TensorBoardLogger  # noqa: E402
 
 __all__ = [
+    "AcceleratorRegistry",
     "Callback",
     "Checkpoint",
     "EarlyStopping",

@@ -64,14 +64,14 @@ class TrainingProgress(Callback):
             f"loss {row['train/loss']:.4f}",
         ]
         for name, key in (
-            ("val mAP", "val/map_model"),
-            ("of the average", "val/map_average"),
+            ("head's val mAP", "val/map_model"),
+            ("of its average", "val/map_average"),
             ("best", "val/map_best"),
         ):
             if key in row:
                 parts.append(f"{name} {100 * row[key]:.2f}")
         if "val/map_best" in row:
-            self._bar.update(self._task, status=f"val mAP {100 * row['val/map_best']:.2f}")
+            self._bar.update(self._task, status=f"head's val mAP {100 * row['val/map_best']:.2f}")
         left = sum(r["seconds"] for r in self.history.rows) / len(self.history.rows)
         left *= int(trainer.max_epochs or 0) - trainer.current_epoch - 1
         parts.append(f"{row['seconds']:.1f} s, about {_duration(left)} left")

@@ -16,17 +16,22 @@ from pydantic import ValidationError
 from kmcl.errors import InputError, suggest
 from kmcl.methods import METHODS, find_method, methods_with
 from kmcl.posthoc.options import PosthocOptions
-from kmcl.training.presets import PRESETS, preset_options
+from kmcl.training.presets import PRESETS, preset_options, preset_values
 from kmcl.training.settings import GROUPS, TrainingSettings
 
 DEFAULT_METHOD = "kmcl"
 
 SINCE_0_1_0 = "Settings are in groups since 0.1.0; a run of an earlier version cannot be continued"
 
-MAIN_FIELDS = {"data": "spec", "encoder": "name", "method": "name"}
+MAIN_FIELDS = {"data": "spec", "encoder": "name", "method": "name", "recipe": "name"}
 """In a file, `method: asl` is short for `method: {name: asl}`."""
 
-_OTHER_NAMES = {("data", "spec"): "data", ("data", "options"): "data_options", ("encoder", "name"): "encoder"}
+_OTHER_NAMES = {
+    ("data", "spec"): "data",
+    ("data", "options"): "data_options",
+    ("encoder", "name"): "encoder",
+    ("recipe", "name"): "recipe",
+}
 
 FLAT_NAMES: dict[str, tuple[str, str]] = {
     _OTHER_NAMES.get((group, field), field): (group, field)
@@ -63,7 +68,8 @@ def merge_values(
         )
     from_file = read_settings_file(file) if file else {}
     from_flags = {name: value for name, value in (flags or {}).items() if value is not None}
-    return PRESETS[preset] | from_file | ({"data": data} if data else {}) | from_flags
+    chosen = from_file | ({"data": data} if data else {}) | from_flags
+    return preset_values(preset, chosen) | chosen
 
 
 def settings_from_values(

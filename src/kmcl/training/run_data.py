@@ -5,16 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from rich.console import Console
 
 from kmcl.data import Dataset, open_dataset
 from kmcl.data.loading import BatchLoader, LoaderSettings, make_eval_loader, make_train_loader
-from kmcl.data.selection import take_fraction
+from kmcl.data.selection import select, take_fraction
 from kmcl.errors import InputError
 from kmcl.models.classifier import Classifier
 from kmcl.training.feature_cache import FeatureCache
 from kmcl.training.settings import TrainingSettings
+
+SAMPLE_IMAGES = 512
+"""Training images on which mAP is measured after each epoch."""
 
 IN_MEMORY = "memory:"
 """Starts the dataset spec of a run that was given a `Dataset` object."""
@@ -62,11 +66,32 @@ class RunData:
         self._console = console
         self._cache: FeatureCache | None = None
         if views := settings.encoder.cached_views:
-            self._cache = FeatureCache(classifier, self._loading(), views, console, device)
+            self._cache = FeatureCache(
+                classifier, self._loading(), views, console, device, settings.encoder.feature_runtime
+            )
 
     @property
     def from_rows(self) -> bool:
         return self._cache is not None
+
+    @property
+    def cache(self) -> FeatureCache:
+        """The cached features of a run that trains on them."""
+        if self._cache is None:
+            raise RuntimeError("this run has no cached features")
+        return self._cache
+
+    def use_settings(self, settings: TrainingSettings) -> None:
+        """Go on with settings that were completed during the run."""
+        self._settings = settings
+        if self._cache is not None:
+            self._cache.num_views = settings.encoder.cached_views
+
+    @property
+    def evaluated_splits(self) -> list[str]:
+        """Besides train: those that the run predicts."""
+        wanted = ("val", "test") if self._settings.evaluation.measure_test else ("val",)
+        return [name for name in wanted if name in self.dataset.splits]
 
     def train_loader(self, rank: int = 0, world_size: int = 1) -> BatchLoader:
         split = self.dataset.splits["train"]
@@ -81,6 +106,18 @@ class RunData:
                 f"{self._settings.optimisation.batch_size}; use a smaller --batch-size"
             )
         return loader
+
+    def train_sample_loader(self) -> BatchLoader:
+        """At most `SAMPLE_IMAGES` training images, always the same, in batches of any size.
+
+        Not augmented; of cached features, their first view, since no other is computed for training.
+        """
+        split = self.dataset.splits["train"]
+        chosen = np.random.default_rng(0).permutation(len(split))[:SAMPLE_IMAGES]
+        loading = replace(self._loading(), num_workers=0)
+        if self._cache is not None:
+            return self._cache.sample_loader(split, np.sort(chosen), loading.batch_size)
+        return make_eval_loader(select(split, np.sort(chosen)), loading)
 
     def eval_loader(self, name: str, rank: int = 0, world_size: int = 1) -> BatchLoader:
         """The images of a split in its order, not augmented."""
@@ -119,6 +156,8 @@ class RunData:
     def _image_cache(self) -> Any:
         if self._settings.data.cache != "auto":
             return self._settings.data.cache
+        if self._settings.encoder.cached_views:
+            return "none"  # a view decodes each image once
         num_images = sum(len(split) for split in self.dataset.splits.values())
         num_bytes = 3 * num_images * self._image_size**2
         return "memory" if num_bytes <= MEMORY_CACHE_LIMIT else "none"

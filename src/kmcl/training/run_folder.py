@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kmcl.errors import InputError
-from kmcl.storage.atomic import write_json, write_text
+from kmcl.storage.atomic import WriteError, write_json, write_text
 from kmcl.training.resolution import read_settings
 from kmcl.training.settings import TrainingSettings
 
@@ -28,7 +28,7 @@ class RunFolder:
     """The files of a run.
 
     data.csv          images and labels, where they were given as a DataFrame
-    settings.yaml     the resolved settings, complete
+    settings.yaml     the resolved settings, complete, with absolute paths
     environment.json  versions, command, git state, machine
     epochs.csv        one row per epoch: learning rate, each loss term, val mAP of model and average, seconds
     logs/             TensorBoard
@@ -72,10 +72,17 @@ class RunFolder:
         self.refuse_existing(besides=TABLE_FILE)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            write_text(self.settings_file, settings.to_yaml())
+            self.write_settings(settings)
             write_json(self.environment_file, describe_environment())
+        except WriteError as error:
+            if error.is_full:
+                raise
+            raise InputError(str(error)) from error
         except OSError as error:
             raise InputError(f"{self.path}: cannot be written: {error.strerror}") from error
+
+    def write_settings(self, settings: TrainingSettings) -> None:
+        write_text(self.settings_file, settings.to_yaml())
 
     def refuse_existing(self, besides: str | None = None) -> None:
         """Raise an InputError where there is something in the folder, `besides` a file of that name."""

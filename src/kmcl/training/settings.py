@@ -14,6 +14,8 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
 
+from kmcl.durations import Duration
+from kmcl.encoders.images import parse_normalisation
 from kmcl.methods import MethodOptions, read_options
 from kmcl.posthoc.options import PosthocOptions
 
@@ -57,8 +59,11 @@ class EncoderSettings(SettingsGroup):
         description="none, timm, lite0-pypi, lite1-pypi, lite2-pypi or a file; chosen for the encoder if not "
         "given",
     )
-    image_size: int | None = Field(
-        None, ge=8, description="side of the square images; the encoder's own if not given"
+    image_size: int | None = Field(None, ge=8, description="side of the square images in pixels")
+    normalisation: str = Field(
+        "encoder",
+        description="mean and std of the pixels: encoder (its own), imagenet, dataset (of the training "
+        "images), or numbers between 0 and 1 as MEAN,STD",
     )
     grey: bool = Field(False, description="one input channel instead of three")
     frozen_stages: int = Field(
@@ -67,8 +72,36 @@ class EncoderSettings(SettingsGroup):
     cached_views: int = Field(
         0,
         ge=0,
-        description="augmented views of each training image whose frozen features are computed once and "
-        "cached; 0: recomputed at each step",
+        description="views of each training image whose frozen features are computed once and cached: the "
+        "image itself, then augmented ones; 0: recomputed at each step",
+    )
+    feature_runtime: Literal["torch", "onnxruntime"] = Field(
+        "torch", description="what computes cached features; onnxruntime only on a CPU"
+    )
+
+    @field_validator("normalisation")
+    @classmethod
+    def _name_or_numbers(cls, value: str) -> str:
+        parse_normalisation(value)
+        return value
+
+
+class RecipeSettings(SettingsGroup):
+    """How settings that nobody gave are chosen; see `kmcl.training.recipes`."""
+
+    name: Literal["auto", "cached", "finetune", "paper"] = Field(
+        "auto",
+        description="auto: what suits data, machine and budget; cached: early stages frozen, their features "
+        "computed once; finetune: all stages; paper: as printed",
+    )
+    budget: Duration | None = Field(
+        None,
+        gt=0,
+        description="time for the whole training, as in 90s, 10m or 2h; if not given 10m on a CPU and 1h on "
+        "an accelerator",
+    )
+    to_choose: tuple[Literal["cached_views", "learning_rate", "epochs"], ...] = Field(
+        (), description="settings that the run chooses itself once its features are there"
     )
 
 
@@ -81,6 +114,13 @@ class OptimisationSettings(SettingsGroup):
     head_learning_rate_factor: float = Field(
         1.0, gt=0, description="learning rate of the head over the encoder's"
     )
+    layer_decay: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="factor on the learning rate from one stage of the encoder to the one before",
+    )
+    head_epochs: int = Field(0, ge=0, description="first epochs in which only the head is trained")
     weight_decay: float = Field(1e-4, ge=0, description="not on biases and norms")
     warmup_fraction: float = Field(
         0.2, gt=0, lt=1, description="fraction of the schedule in which the rate rises"
@@ -133,6 +173,7 @@ class TrainingSettings(SettingsGroup):
     optimisation: OptimisationSettings = OptimisationSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     machine: MachineSettings = MachineSettings()
+    recipe: RecipeSettings = RecipeSettings()
 
     @field_validator("method", mode="before")
     @classmethod
@@ -156,5 +197,6 @@ GROUPS: dict[str, type[SettingsGroup]] = {
     "optimisation": OptimisationSettings,
     "evaluation": EvaluationSettings,
     "machine": MachineSettings,
+    "recipe": RecipeSettings,
 }
 """The groups whose fields are the same for every method."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -30,7 +30,12 @@ class NonFiniteLossError(RuntimeError):
 
 @dataclass(frozen=True)
 class Best:
-    """The best weights so far: their val mAP, the epoch they are from, and whether they are the average's."""
+    """The best weights so far.
+
+    val_map:    of the head: post-hoc parts are fitted later
+    epoch:      that they are from
+    is_average: whether they are those of the moving average
+    """
 
     val_map: float
     epoch: int
@@ -42,6 +47,7 @@ class ClassificationTask(LightningModule):
 
     train_split names images in messages; val_split has the targets that val mAP is measured against.
     score: the classifier's output for a batch, whether it holds images or cached features.
+    train_sample, an attribute: batches of a few training images, on which mAP is measured after each epoch.
     """
 
     def __init__(
@@ -65,6 +71,7 @@ class ClassificationTask(LightningModule):
         self.val_split = val_split
         self.on_better = on_better
         self.score = score
+        self.train_sample: Iterable[Batch] = ()
         self.average: MovingAverage | None = None
         if settings.moving_average > 0:
             self.average = MovingAverage(
@@ -73,6 +80,7 @@ class ClassificationTask(LightningModule):
                 warmup=settings.moving_average_warmup,
                 constant=[f"encoder.backbone.{name}" for name in classifier.encoder.frozen_tensors()],
             )
+        self._encoder_parameters = [p for p in classifier.encoder.parameters() if p.requires_grad]
         self.best: Best | None = None
         self._val_scores: list[tuple[Tensor, Tensor, Tensor | None]] = []
 
@@ -86,6 +94,12 @@ class ClassificationTask(LightningModule):
         # Dropout and stochastic depth draw from this generator: an epoch is the same whether or not training
         # was resumed before it.
         torch.manual_seed(_epoch_seed(self.settings.seed, self.current_epoch, self.global_rank))
+        if self.settings.head_epochs:
+            self._train_head_alone(self.current_epoch < self.settings.head_epochs)
+
+    def _train_head_alone(self, alone: bool) -> None:
+        for parameter in self._encoder_parameters:
+            parameter.requires_grad_(not alone)
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         try:
@@ -104,7 +118,11 @@ class ClassificationTask(LightningModule):
             self.average.update(self.classifier)
 
     def validation_step(self, batch: Batch, batch_index: int) -> None:
-        scores = self.score(self.classifier, batch.images).probabilities.float()
+        output = self.score(self.classifier, batch.images)
+        if self.trainer.world_size == 1:  # Eq. 7 over processes needs as many images in each
+            values = self._val_losses(output, batch)
+            self.log_dict(values, on_step=False, on_epoch=True, batch_size=len(batch.indices))
+        scores = output.probabilities.float()
         averaged = None
         if self.average is not None:
             averaged = self.score(self.average.model, batch.images).probabilities.float()  # type: ignore[arg-type]
@@ -130,12 +148,35 @@ class ClassificationTask(LightningModule):
                     self.on_better(better, self.best)  # type: ignore[arg-type]
         if self.best is not None:
             self.log("val/map_best", self.best.val_map, rank_zero_only=True)
+        if self.trainer.is_global_zero:
+            self._log_train_map()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["best"] = None if self.best is None else asdict(self.best)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.best = None if checkpoint["best"] is None else Best(**checkpoint["best"])
+
+    def _val_losses(self, output: HeadOutput, batch: Batch) -> dict[str, Tensor]:
+        """The loss and its terms; NaN where training would stop: the next training step says why."""
+        try:
+            terms = self.compute_loss(output, batch.targets, self.options)
+        except NonFiniteError:
+            return {"val/loss": batch.targets.new_full((), torch.nan, dtype=torch.float32)}
+        return {f"val/{name}": value for name, value in terms.named.items()} | {"val/loss": terms.total}
+
+    def _log_train_map(self) -> None:
+        """mAP of the model on the sample of training images."""
+        scores, targets = [], []
+        for batch in self.train_sample:
+            output = self.score(self.classifier, batch.images.to(self.device))
+            scores.append(output.probabilities.float().cpu())
+            targets.append(batch.targets)
+        if scores:
+            known = torch.cat(targets).numpy()
+            names = tuple(map(str, range(len(known))))
+            predictions = Predictions(self.labels, names, torch.cat(scores).numpy(), known)
+            self.log("train/map", mean_average_precision(predictions), rank_zero_only=True)
 
     def _map(self, indices: Tensor, scores: Tensor) -> float:
         if self.val_split is None:

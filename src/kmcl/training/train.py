@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
+import signal
+import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from rich.console import Console
 from torch import nn
 
 from kmcl.data import Dataset
+from kmcl.data.loading import explaining_lost_workers
 from kmcl.encoders.weights import default_weights
 from kmcl.methods import MethodOptions
 from kmcl.methods.label_statistics import set_label_statistics
@@ -25,15 +28,22 @@ from kmcl.models.folder import (
     save_model,
 )
 from kmcl.models.label_rules import LabelRules
+from kmcl.training.accelerators import check_accelerator
 from kmcl.training.checkpoints import AtomicCheckpointIO, LastCheckpoint, check_checkpoint
+from kmcl.training.completion import Completion
 from kmcl.training.finalise import Finalisation
 from kmcl.training.history import EpochHistory
 from kmcl.training.lightning import Callback, EarlyStopping, TensorBoardLogger, Trainer
+from kmcl.training.log_errors import explaining_refused_logs
+from kmcl.training.normalisation import find_normalisation
+from kmcl.training.planning import device_of, is_first_process
 from kmcl.training.posthoc_fitting import prepare_parts
 from kmcl.training.progress import TrainingProgress
 from kmcl.training.run_data import RunData, open_run_dataset
 from kmcl.training.run_folder import RunFolder
+from kmcl.training.schedule import Clock
 from kmcl.training.settings import TrainingSettings
+from kmcl.training.starting import no_folder_if_start_fails, with_absolute_paths, with_image_size
 from kmcl.training.task import ClassificationTask
 
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
@@ -47,17 +57,29 @@ def train(
     *,
     dataset: Dataset | None = None,
     encoder: nn.Module | None = None,
+    began: float | None = None,
+    complete_if_interrupted: bool = False,
 ) -> dict[str, Any]:
     """Start a run in a new folder; returns its metrics.
 
     callbacks: of Lightning, besides our own
     dataset:   instead of opening the one that the settings name
     encoder:   the user's own module, where the settings name its class
+    began:     `time.monotonic()` when its budget began; now if not given
+    complete_if_interrupted: after Ctrl-C, fit post-hoc parts and label rules of the best model so far
     """
-    run = RunFolder(folder)
-    if _is_first_process():
+    began = time.monotonic() if began is None else began
+    check_accelerator(settings.machine.accelerator, settings.machine.devices)
+    run, settings = RunFolder(folder), with_absolute_paths(settings)
+    if not is_first_process():
+        return _Training(run, settings, _silent(), callbacks, dataset, encoder, began).run_to_end()
+    with no_folder_if_start_fails(run):
         run.create(settings)
-    return _Training(run, settings, console or _silent(), callbacks, dataset, encoder).run_to_end()
+        training = _Training(run, settings, console or _silent(), callbacks, dataset, encoder, began)
+        training.settings = with_image_size(settings, training.classifier.encoder.input_size)
+        run.write_settings(training.settings)
+        with training.completing(complete_if_interrupted):
+            return training.run_to_end()
 
 
 def resume(
@@ -66,15 +88,19 @@ def resume(
     *,
     dataset: Dataset | None = None,
     encoder: nn.Module | None = None,
+    complete_if_interrupted: bool = False,
 ) -> dict[str, Any]:
     """Continue a run from its last finished epoch; returns its metrics. A finished run is not changed."""
     run = RunFolder(folder)
     settings = run.read_settings()
     if run.metrics_file.is_file():
         return run.read_metrics()
+    check_accelerator(settings.machine.accelerator, settings.machine.devices)
     if run.checkpoint.is_file():
         check_checkpoint(run.checkpoint)
-    return _Training(run, settings, console or _silent(), (), dataset, encoder).run_to_end()
+    training = _Training(run, settings, console or _silent(), (), dataset, encoder)
+    with training.completing(complete_if_interrupted):
+        return training.run_to_end()
 
 
 class _Training:
@@ -88,8 +114,10 @@ class _Training:
         callbacks: Sequence[Callback] = (),
         dataset: Dataset | None = None,
         encoder: nn.Module | None = None,
+        began: float | None = None,
     ) -> None:
         self.run = run
+        self.began = time.monotonic() if began is None else began
         self.module = encoder
         self.callbacks = callbacks
         self.settings = settings
@@ -113,26 +141,62 @@ class _Training:
             self.classifier.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if settings.machine.compile:
             opened.compile()
-        first_console = console if _is_first_process() else _silent()
-        self.data = RunData(self.dataset, settings, self.classifier, first_console, self._device())
+        first_console = console if is_first_process() else _silent()
+        self.device = device_of(settings)
+        self.data = RunData(self.dataset, settings, self.classifier, first_console, self.device)
 
+    @explaining_lost_workers()
     def run_to_end(self) -> dict[str, Any]:
+        if self.settings.recipe.to_choose:
+            self._complete_settings()
         trainer, task = self._fit()
         if not trainer.is_global_zero:
             return {}
         if "val" not in self.dataset.splits:
             last = self.classifier if task.average is None else task.average.model
             self._save(last)  # no val split to choose the best weights on
-        finalisation = Finalisation(
+        return self._finalisation().run_to_metrics(task.best)
+
+    @contextmanager
+    def completing(self, wanted: bool) -> Iterator[None]:
+        """After Ctrl-C, complete the best model so far, where features are cached; a second one leaves."""
+        try:
+            yield
+        except (KeyboardInterrupt, SystemExit) as stop:  # Lightning turns Ctrl-C into an exit
+            ended = isinstance(stop, SystemExit) and stop.code == 128 + signal.SIGTERM
+            if wanted and not ended and self.data.from_rows and self.run.checkpoint.is_file():
+                signal.signal(signal.SIGINT, signal.default_int_handler)  # Lightning ignores the second
+                if "val" in self.dataset.splits:
+                    self.console.print("stopped; completing the best model so far (Ctrl-C leaves at once)")
+                    val_map = self._finalisation().complete_model()
+                    self.console.print(f"val mAP {100 * val_map:.2f}, in {self.run.model}", soft_wrap=True)
+            raise
+
+    def _finalisation(self) -> Finalisation:
+        return Finalisation(
             self.run,
             self.settings,
             self.data,
             self.parts,
             self.module,
-            self._device(),
+            self.device,
             self.console,
         )
-        return finalisation.run_to_metrics(task.best)
+
+    def _complete_settings(self) -> None:
+        budget = self.settings.recipe.budget
+        completion = Completion(
+            self.run,
+            self.settings,
+            self.data,
+            self.classifier,
+            self.description,
+            self.options,
+            None if budget is None else Clock(budget, self.began),
+            self.console,
+            self.device,
+        )
+        self.settings = completion.complete()
 
     def _fit(self) -> tuple[Trainer, ClassificationTask]:
         settings, machine = self.settings.optimisation, self.settings.machine
@@ -178,23 +242,22 @@ class _Training:
         )
         process = trainer.global_rank, trainer.world_size
         train_loader = self.data.train_loader(*process)
+        if trainer.is_global_zero:
+            task.train_sample = self.data.train_sample_loader()
         val_loaders = [] if val_split is None else [self.data.eval_loader("val", *process)]
         resume_from = self.run.checkpoint if self.run.checkpoint.is_file() else None
-        trainer.fit(task, train_loader, val_loaders, ckpt_path=resume_from, weights_only=True)
+        with explaining_refused_logs(self.run.path / "logs"):
+            trainer.fit(task, train_loader, val_loaders, ckpt_path=resume_from, weights_only=True)
         self.data.report_bad_images("train", train_loader)
         return trainer, task
 
     def _save(self, classifier: Any) -> None:
         save_model(self.run.model, classifier, self.description)
 
-    def _device(self) -> str:
-        """The device for computations outside the trainer."""
-        accelerated = self.settings.machine.accelerator in ("auto", "cuda", "gpu")
-        return "cuda" if accelerated and torch.cuda.is_available() else "cpu"
-
 
 def _describe(settings: TrainingSettings, dataset: Dataset, options: MethodOptions) -> ModelDescription:
     encoder = settings.encoder
+    normalisation = find_normalisation(settings, dataset)
     return ModelDescription(
         rules=LabelRules(dataset.labels),
         method=options.for_model(),
@@ -202,11 +265,9 @@ def _describe(settings: TrainingSettings, dataset: Dataset, options: MethodOptio
         image_size=encoder.image_size,
         in_channels=1 if encoder.grey else 3,
         frozen_stages=encoder.frozen_stages,
+        mean=None if normalisation is None else normalisation.mean,
+        std=None if normalisation is None else normalisation.std,
     )
-
-
-def _is_first_process() -> bool:
-    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0))) == 0
 
 
 def _silent() -> Console:

@@ -1,4 +1,4 @@
-"""The demo set: designed co-occurrence, disjoint handwriting, one seed one set of pixels."""
+"""The set of digits: designed co-occurrence, disjoint handwriting, one seed one set of pixels."""
 
 from __future__ import annotations
 

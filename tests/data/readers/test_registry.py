@@ -35,12 +35,12 @@ def test_names_import_no_reader() -> None:
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     names, imported = output.stdout.splitlines()
-    assert set(names.split()) >= {"adp", "chestxray14", "coco2014", "digits", "medmnist", "table", "voc2007"}
+    assert set(names.split()) >= {"adp", "chestxray14", "coco2014", "digits", "medmnist", "scenes", "table"}
     assert imported == "[]"
 
 
-def test_only_digits_needs_no_location() -> None:
-    assert [name for name, reader in READERS.items() if reader.place is None] == ["digits"]
+def test_only_embedded_datasets_need_no_location() -> None:
+    assert [name for name, reader in READERS.items() if reader.place is None] == ["digits", "scenes"]
 
 
 def test_an_installed_package_adds_a_reader(tmp_path: Path, monkeypatch) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from PIL import Image
 
 from kmcl.data import UNKNOWN, Dataset, open_dataset
+from kmcl.errors import InputError
 
 SHARED = Path(__file__).parents[3] / "../shared/data"
 
@@ -151,25 +151,24 @@ def test_columns_and_folders_can_be_named(tmp_path: Path) -> None:
     assert ignoring.labels == ("a", "b")
 
 
-def test_parquet_columns_of_any_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine is an optional package, so the frame it would return stands in for it."""
-    names = write_images(tmp_path, 3)
-    frame = pd.DataFrame({"image": names, "a": [1, 0, 1], "b": [1.0, np.nan, 0.0], "c": [True, False, True]})
-    frame["d"] = pd.array([1, None, 0], dtype="Int8")
-    (tmp_path / "labels.parquet").write_bytes(b"PAR1")
-    monkeypatch.setattr(pd, "read_parquet", lambda path: frame)
-    train = open_dataset(str(tmp_path / "labels.parquet"), val_fraction=0, test_fraction=0).splits["train"]
-    assert train.targets.tolist() == [[1, 1, 1, 1], [0, -1, 0, -1], [1, 0, 1, 0]]
-    assert train.lines is not None
-    assert train.lines.tolist() == [2, 3, 4]
-
-
 def test_paths_outside_the_folder_need_permission(tmp_path: Path) -> None:
     write_images(tmp_path, 1)
     (tmp_path / "deep").mkdir()
     path = write_table(tmp_path / "deep", "image,a", ["../pics/0.png,1", f"{tmp_path}/pics/0.png,1"])
     dataset = open_dataset(str(path), allow_outside=True, val_fraction=0, test_fraction=0)
     assert [dataset.splits["train"].images.load(index).shape for index in range(2)] == [(2, 3, 3)] * 2
+
+
+def test_absolute_paths_inside_the_folder_need_no_permission(tmp_path: Path) -> None:
+    write_images(tmp_path / "real", 2)
+    (tmp_path / "link").symlink_to(tmp_path / "real", target_is_directory=True)
+    rows = [f"{tmp_path}/real/pics/0.png,1", f"{tmp_path}/link/../link/pics/1.png,1"]
+    write_table(tmp_path / "real", "image,a", rows)
+    options = {"val_fraction": 0, "test_fraction": 0}
+    dataset = open_dataset(f"{tmp_path}/link/labels.csv", **options)
+    assert red_values(dataset, "train") == [0, 1]
+    with pytest.raises(InputError, match=r"line 3: image path .* leads outside"):
+        open_dataset(f"{tmp_path}/real/labels.csv", **options)
 
 
 @pytest.mark.parametrize(

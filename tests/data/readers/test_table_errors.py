@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from kmcl.data import open_dataset
-from kmcl.data.readers.table_rows import RowError
+from kmcl.data.readers.row_problems import RowError
 from kmcl.errors import InputError
 
 
@@ -46,6 +46,8 @@ def folder(tmp_path: Path) -> Path:
         ("image,cat\nsub/../../b.png,1\n", "line 2: image path .* leads outside"),
         ("image,cat\nnone.png,1\nnada.png,0\n", r"none of the 2 images named in .*none\.png"),
         ("image,cat\na.png,1\n", "too few for a split"),
+        (f"image,cat\n{'n' * 400},1\n", "none of the 1 images named in .*; the first would be .*/n{80}…$"),
+        (f"image,cat\na.png,{'9' * 4000}\n", "line 2: column 'cat' holds '9{20,80}…', expected 1, 0"),
     ],
 )
 def test_message_says_what_and_where(folder: Path, content: str, message: str) -> None:
@@ -57,12 +59,68 @@ def test_message_says_what_and_where(folder: Path, content: str, message: str) -
         assert str(path) in str(caught.value)
 
 
-def test_all_bad_rows_are_kept_and_the_first_are_shown(folder: Path) -> None:
-    path = folder / "labels.csv"
-    path.write_text("image,cat\n" + "a.png,?\n" * 5, encoding="utf-8")
-    with pytest.raises(RowError, match=r"line 2: .*line 4: .*; and 2 more") as caught:
-        open_dataset(f"table:{path}")
-    assert [problem.line for problem in caught.value.problems] == [2, 3, 4, 5, 6]
+def open_table(folder: Path, content: str, **options: object) -> None:
+    (folder / "labels.csv").write_text(content, encoding="utf-8")
+    open_dataset(str(folder / "labels.csv"), **options)
+
+
+def test_problems_of_one_column_are_one_sentence_with_two_examples(folder: Path) -> None:
+    content = "image,cat\n" + "a.png,1\n" * 5 + "a.png,?\n" * 4 + "a.png,!\n"
+    with pytest.raises(RowError) as caught:
+        open_table(folder, content)
+    assert [problem.line for problem in caught.value.problems] == [7, 8, 9, 10, 11]
+    assert str(caught.value) == (
+        f"{folder / 'labels.csv'}: column 'cat' holds values other than 1, 0, or blank or -1 for unknown: "
+        "5 rows, such as '?' (line 7) and '!' (line 11)"
+    )
+
+
+def test_columns_that_are_no_labels_are_named_with_the_option_to_leave_them_out(folder: Path) -> None:
+    rows = "".join(
+        f"a.png,{number + 70},{number % 2},{number + 20},{'?' if number else 1}\n" for number in range(300)
+    )
+    content = f"image,id,cat,age,x y\n{rows}"
+    with pytest.raises(RowError) as caught:
+        open_table(folder, content)
+    message = str(caught.value)
+    assert len(caught.value.problems) == 899
+    assert message.count("\n") == 4
+    assert (
+        "column 'id' holds values other than 1, 0, or blank or -1 for unknown: 300 rows, such as '70'"
+        in message
+    )
+    assert message.endswith("if 'id', 'age', 'x y' are not labels, give -o 'ignore_columns=id,age,x y'")
+    with pytest.raises(RowError, match=r"if 'age' is not a label, give -o ignore_columns=xy,id,age$"):
+        open_table(folder, content.replace("x y", "xy"), ignore_columns="xy,id")
+    open_table(folder, content, ignore_columns="id,age,x y")
+
+
+@pytest.mark.parametrize(
+    "cells", [("dog", "cat"), ("dog|cat", "cow"), ("['dog', 'cat']", "[]")], ids=["names", "divided", "lists"]
+)
+def test_a_column_of_names_is_recognised(folder: Path, cells: tuple[str, str]) -> None:
+    column = "Tags" if cells[0] == "dog" else "seen"
+    content = f'image,{column},age\n"a.png","{cells[0]}",70\n"b.png","{cells[1]}",71\n'
+    with pytest.raises(RowError, match=f"give -o labels_column={column}; .*ignore_columns={column},age"):
+        open_table(folder, content)
+    open_table(folder, content, labels_column=column, val_fraction=0, test_fraction=0)
+
+
+def test_a_patients_column_groups_the_images(folder: Path) -> None:
+    (folder / "labels.csv").write_text("image,PatientID,cat\na.png,p7,1\nb.png,p9,0\n")
+    dataset = open_dataset(str(folder / "labels.csv"), val_fraction=0, test_fraction=0)
+    assert dataset.labels == ("cat",)
+    assert dataset.splits["train"].groups.tolist() == ["p7", "p9"]
+
+
+def test_paths_outside_the_folder_are_one_sentence(folder: Path) -> None:
+    content = "image,cat\n" + "".join(f"/data/{number}.png,1\n" for number in range(600))
+    with pytest.raises(RowError) as caught:
+        open_table(folder, content)
+    assert str(caught.value) == (
+        f"{folder / 'labels.csv'}: image paths lead outside the folder {folder}: 600 rows, such as "
+        "'/data/0.png' (line 2) and '/data/1.png' (line 3); -o allow_outside=true accepts such paths"
+    )
 
 
 def test_wrong_encoding_names_the_line_and_the_way_out(folder: Path) -> None:

@@ -17,8 +17,8 @@ from kmcl.evaluation.probability_intervals import ProbabilityIntervals
 from kmcl.explain.saliency import label_heat
 from kmcl.models.label_rules import LabelRules
 from kmcl.serving import OnnxPredictor, Predictor
+from kmcl.serving.label_context import LabelContext
 from kmcl.serving.service import schemas
-from kmcl.serving.service.label_context import LabelContext
 
 from .conftest import LABELS, make_image, make_predictor
 from .talking import send
@@ -37,9 +37,10 @@ def test_answers_are_those_of_kmcl_predict(client: TestClient, predictor: Predic
             assert (label.label, label.present) == (wanted.label, wanted.present)
             assert label.probability == pytest.approx(wanted.probability, abs=2e-6)
             assert label.score == pytest.approx(wanted.score, abs=2e-6)
-            assert label.threshold == pytest.approx(wanted.threshold)
+            assert label.threshold == wanted.threshold
+            assert (label.low, label.high) == pytest.approx((wanted.low, wanted.high), abs=2e-6)
             assert label.sigma == pytest.approx(wanted.sigma, abs=2e-6)
-            assert label.present == (label.probability >= label.probability_threshold)
+            assert label.present == (label.probability >= label.threshold)
             assert label.low < label.probability < label.high
             assert label.saliency is None
             decisions.add(label.present)
@@ -71,7 +72,7 @@ def test_cooccurring_labels_go_with_present_labels(client: TestClient):
     assert (labels.has_probability_intervals, labels.has_sigma, labels.has_saliency) == (True, True, True)
     assert labels.image_size == 32
     # sigmoid(logit(0.4) / 0.5 - 1): the threshold of a score as one of a probability
-    assert labels.labels[0].probability_threshold == pytest.approx(1 / (1 + np.exp(-2 * np.log(2 / 3) + 1)))
+    assert labels.labels[0].threshold == pytest.approx(1 / (1 + np.exp(-2 * np.log(2 / 3) + 1)), abs=1e-6)
 
 
 def test_saliency_is_that_of_the_reports(client: TestClient, predictor: Predictor):
@@ -121,7 +122,7 @@ def test_saliency_of_the_present_labels(client: TestClient):
         if any(present):
             assert explained == present
         else:
-            margins = [label.score - label.threshold for label in image.labels]
+            margins = [label.probability - label.threshold for label in image.labels]
             assert explained.index(True) == int(np.argmax(margins))
 
 
@@ -138,7 +139,7 @@ def test_an_exported_model_answers_the_same_without_saliency(client: TestClient,
     content = make_image(2, 32, 32)  # of the model's own size: the two resize slightly differently
     ours, theirs = (send(one, content).json()["images"][0]["labels"] for one in (client, other))
     for a, b in zip(ours, theirs, strict=True):
-        for name in ("probability", "score", "sigma", "low", "high", "probability_threshold"):
+        for name in ("probability", "score", "sigma", "low", "high", "threshold"):
             assert a[name] == pytest.approx(b[name], abs=1e-4), name
         assert a["cooccurring_labels"] == b["cooccurring_labels"]
     assert other.get("/v1/labels").json()["has_saliency"] is False
@@ -149,7 +150,7 @@ def test_an_exported_model_answers_the_same_without_saliency(client: TestClient,
 def test_a_model_without_calibration_and_cooccurrence():
     context = LabelContext.of(LabelRules(LABELS, thresholds=(0.4, 0.5, 0.6, 0.55)))
     assert (context.intervals, context.cooccurrence) == (None, ((),) * 4)
-    np.testing.assert_allclose(context.probability_thresholds, (0.4, 0.5, 0.6, 0.55))
+    np.testing.assert_allclose(context.rules.probability_thresholds, (0.4, 0.5, 0.6, 0.55))
 
 
 def test_formats_orientations_and_modes_are_read_as_elsewhere(client: TestClient):

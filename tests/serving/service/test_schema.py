@@ -34,7 +34,20 @@ def test_the_document_names_every_route_and_refusal():
     document = TestClient(application).get("/openapi.json").json()
     assert set(document["paths"]) == {"/v1/predict", "/v1/labels", "/healthz", "/metrics"}
     answers = document["paths"]["/v1/predict"]["post"]["responses"]
-    assert set(answers) == {"200", "400", "401", "408", "413", "415", "422", "429", "500", "503", "504"}
+    assert set(answers) == {
+        "200",
+        "400",
+        "401",
+        "408",
+        "413",
+        "415",
+        "421",
+        "422",
+        "429",
+        "500",
+        "503",
+        "504",
+    }
     for status, answer in answers.items():
         reference = answer["content"]["application/json"]["schema"]["$ref"]
         assert reference.endswith("/Predictions" if status == "200" else "/Error")

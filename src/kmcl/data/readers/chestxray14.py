@@ -21,7 +21,7 @@ from kmcl.data.dataset import Dataset, Split
 from kmcl.data.files import ImageFiles, require_file, require_folder
 from kmcl.data.readers.options import CutOptions
 from kmcl.data.readers.reader import Reader
-from kmcl.data.readers.table_rows import RowError, RowProblem
+from kmcl.data.readers.row_problems import RowError, RowProblem
 from kmcl.data.splitting import finish_splits
 from kmcl.errors import InputError, suggest
 

@@ -16,10 +16,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from kmcl.data.dataset import SPLIT_NAMES, Dataset, Split
+from kmcl.data.dataset import SPLIT_NAMES, Dataset, ImageStore, Split
 from kmcl.data.files import ImageFiles, require_folder, require_some_images
+from kmcl.data.readers.column_advice import column_advice, option_flag
 from kmcl.data.readers.options import CutOptions, Names
-from kmcl.data.readers.table_rows import RowProblem, TableRows
+from kmcl.data.readers.row_problems import RowError, RowProblem, shown_value
+from kmcl.data.readers.table_rows import TableRows
 from kmcl.data.readers.table_targets import LabelTargets, targets_from_columns, targets_from_names
 from kmcl.data.selection import select
 from kmcl.data.splitting import cut_split, finish_splits
@@ -27,7 +29,7 @@ from kmcl.errors import InputError, suggest
 
 IMAGE_COLUMNS = ("image", "path", "file", "filename", "file_name", "image_path", "filepath")
 SPLIT_COLUMNS = ("split",)
-GROUP_COLUMNS = ("group", "patient", "patient_id")
+GROUP_COLUMNS = ("group", "patient", "patient_id", "patientid")
 NAME_COLUMNS = ("labels",)
 
 SPLIT_SPELLINGS = {
@@ -40,12 +42,14 @@ SPLIT_SPELLINGS = {
 class ColumnOptions(CutOptions):
     """Options of anything with columns.
 
-    image_column, split_column, group_column: names of those columns if they differ from the usual ones.
+    image_column:   the column of image paths; default `image`, `path`, `file`, `filename` and the like.
+    split_column:   the column with train, val or test; default `split` if there is one.
+    group_column:   the column of patients or other groups; default `group` or `patient` if there is one.
     label_columns:  the 0/1 columns to use, in order; default all remaining columns.
     ignore_columns: columns that are not labels.
     labels_column:  the column of label names; default `labels` if there is one.
     label_names:    with such a column: the labels in order; default all that occur, alphabetically.
-    separator:      the separator of label names; guessed ("|", ";" or ",") if not given.
+    separator:      the separator of label names; default "|", ";" or ",", whichever occurs. Lists need none.
     test_fraction:  the share of the rows for `test` if there is no split column.
     """
 
@@ -65,6 +69,8 @@ def dataset_from_rows(
 ) -> Dataset:
     """The dataset called `name`; image paths start from `root`, and leave it only with `allow_outside`."""
     image_column = _find_column(table, options.image_column, IMAGE_COLUMNS, "image_column")
+    if image_column is None and len(table.stored) == 1:
+        (image_column,) = table.stored
     if image_column is None:
         raise InputError(
             f"{table.header_title}: no column 'image' among {', '.join(table.header)}; "
@@ -72,12 +78,11 @@ def dataset_from_rows(
         )
     split_column = _find_column(table, options.split_column, SPLIT_COLUMNS, "split_column")
     group_column = _find_column(table, options.group_column, GROUP_COLUMNS, "group_column")
-    others = {image_column, split_column, group_column, *options.ignore_columns}
+    others = {image_column, split_column, group_column, *table.stored, *options.ignore_columns}
     labelled = _read_targets(table, options, others)
-
-    require_folder(root, "folder of images")
-    images = ImageFiles(root, _image_paths(table, image_column, allow_outside))
-    require_some_images(images, table.path or "the DataFrame")
+    images = table.stored.get(image_column)
+    if images is None:
+        images = _image_files(table, image_column, root, allow_outside)
     groups = np.array(table.column(group_column)) if group_column else None
     lines = None if table.path is None else np.array(table.lines, dtype=np.int64)
     everything = Split(images, labelled.targets, groups=groups, lines=lines)
@@ -116,27 +121,49 @@ def _read_targets(table: TableRows, options: ColumnOptions, others: set[str | No
         columns = [name for name in table.header if name not in others]
         if not columns:
             raise InputError(f"{table.header_title}: no label column among {', '.join(table.header)}")
-        labelled = targets_from_columns(table, columns)
+        try:
+            labelled = targets_from_columns(table, columns)
+        except RowError as error:
+            advice = column_advice(table, error.problems, options.ignore_columns)
+            raise error.with_advice(advice) from None
     if not (labelled.targets == 1).any():
         raise InputError(f"{table.title}: no image carries any label, every target is 0 or unknown")
     return labelled
 
 
-def _image_paths(table: TableRows, column: str, allow_outside: bool) -> npt.NDArray[np.str_]:
+def _image_files(table: TableRows, column: str, root: Path, allow_outside: bool) -> ImageStore:
+    require_folder(root, "folder of images")
+    images = ImageFiles(root, _image_paths(table, column, root, allow_outside))
+    require_some_images(images, table.path or "the DataFrame")
+    return images
+
+
+def _image_paths(table: TableRows, column: str, root: Path, allow_outside: bool) -> npt.NDArray[np.str_]:
     # Tables written on Windows have backslashes.
     paths = [cell.replace("\\", "/") for cell in table.column(column)]
+    # With links in it, the folder has two names, and a table may have either.
+    folders = {os.path.abspath(root), os.path.realpath(root)}
     problems = []
+    outside = []
     for path, line in zip(paths, table.lines, strict=True):
         if not path:
             problems.append(RowProblem(line, f"column {column!r} names no image"))
         elif "\0" in path:
             problems.append(RowProblem(line, f"column {column!r} holds a path with a null character"))
-        elif not allow_outside and (os.path.isabs(path) or os.path.normpath(path).startswith("..")):
-            message = f"image path {path!r} leads outside the folder; allow_outside=true accepts that"
-            problems.append(RowProblem(line, message))
-    if problems:
-        raise table.row_error(problems)
+        elif not allow_outside and _leads_outside(path, folders):
+            message = f"image path {shown_value(path)} leads outside the folder {root}"
+            outside.append(RowProblem(line, message, f"image paths lead outside the folder {root}", path))
+    if problems or outside:
+        advice = f"{option_flag('allow_outside', 'true')} accepts such paths" if outside else ""
+        raise table.row_error([*problems, *outside], advice)
     return np.array(paths)
+
+
+def _leads_outside(path: str, folders: Iterable[str]) -> bool:
+    """Whether a path leaves the folder, which is known by several names."""
+    if not os.path.isabs(path):
+        return os.path.normpath(path).startswith("..")
+    return not any(Path(os.path.normpath(path)).is_relative_to(folder) for folder in folders)
 
 
 def _given_splits(table: TableRows, everything: Split, column: str) -> dict[str, Split]:
@@ -146,8 +173,9 @@ def _given_splits(table: TableRows, everything: Split, column: str) -> dict[str,
         name = SPLIT_SPELLINGS.get(cell.lower())
         if name is None:
             near = suggest(cell, SPLIT_SPELLINGS)
-            message = f"column {column!r} holds {cell!r}{near}, expected train, val or test"
-            problems.append(RowProblem(line, message))
+            message = f"column {column!r} holds {shown_value(cell)}{near}, expected train, val or test"
+            kind = f"column {column!r} holds values other than train, val and test"
+            problems.append(RowProblem(line, message, kind, cell))
         else:
             names.append(name)
     if problems:

@@ -1,4 +1,4 @@
-"""The embedded demo set: scenes of handwritten digits, made in memory in seconds, without any download.
+"""An embedded set for tests: scenes of handwritten digits, made in memory in seconds, without any download.
 
 Ten labels, `zero` to `nine`, for the digits that a scene shows. The digits are the 1,797 real ones of
 scikit-learn, and no handwritten instance is in two splits. Which digits occur together, and how scenes are

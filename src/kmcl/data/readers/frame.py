@@ -10,8 +10,8 @@ from pydantic import Field
 
 from kmcl.data.dataset import Dataset
 from kmcl.data.readers.columns import ColumnOptions, dataset_from_rows
+from kmcl.data.readers.frame_rows import rows_of_frame
 from kmcl.data.readers.options import parse_options
-from kmcl.data.readers.table_rows import rows_of_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class FrameOptions(ColumnOptions):
     """Options of a DataFrame, besides those of its columns.
 
-    root: the folder that relative image paths start from.
-    name: of the dataset.
+    root: the folder that relative image paths start from; default the current one.
+    name: the name of the dataset.
     """
 
     root: Path = Path()

@@ -25,7 +25,7 @@ class ReaderOptions(BaseModel):
     """Options that every reader takes.
 
     subset: keep only so many training images, drawn with `seed`; a smaller subset lies within a larger one.
-    seed:   of all random choices of the reader.
+    seed:   the seed of all random choices of the reader.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -20,6 +20,7 @@ READERS: Registry[Reader] = Registry(
     "kmcl.readers",
     {
         "digits": "kmcl.data.readers.digits:READER",
+        "scenes": "kmcl.data.readers.scenes:READER",
         "table": "kmcl.data.readers.table:READER",
         "voc2007": "kmcl.data.readers.voc2007:READER",
         "coco2014": "kmcl.data.readers.coco2014:READER",

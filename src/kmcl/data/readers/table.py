@@ -4,7 +4,8 @@
     pics/1.jpg,train,1,0           pics/1.jpg,cat|dog
     pics/2.jpg,test,,1             pics/2.jpg,
 
-What the columns are: `kmcl.data.readers.columns`. Paths are relative to the file.
+What the columns are: `kmcl.data.readers.columns`. Paths are relative to the file. A Parquet file may hold the
+images themselves (`kmcl.data.readers.parquet`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class TableOptions(ColumnOptions):
 
     images:        the folder that paths start from; default the file's own.
     allow_outside: accept image paths that leave that folder.
-    encoding:      of a CSV or TSV file.
+    encoding:      the encoding of a CSV or TSV file.
     """
 
     images: Path | None = None

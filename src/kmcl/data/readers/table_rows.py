@@ -1,59 +1,38 @@
-"""Rows of text with their numbers, from CSV, TSV and Parquet files and from DataFrames."""
+"""Rows of text with their numbers: the type, and how they are read from CSV and TSV files."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import numpy as np
-
+from kmcl.data.dataset import ImageStore
 from kmcl.data.files import require_file
+from kmcl.data.readers.row_problems import RowError, RowProblem
+from kmcl.data.recognition import require_table
 from kmcl.errors import InputError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 TAB_SUFFIXES = (".tsv", ".tab")
-SHOWN_PROBLEMS = 3
-
-
-@dataclass(frozen=True)
-class RowProblem:
-    """A problem in one row; `line` counts from 1, in a file with the header as the first line."""
-
-    line: int
-    message: str
-
-
-class RowError(InputError):
-    """Rows of a table that cannot be used: the message shows the first, `problems` has them all."""
-
-    def __init__(self, source: Path | str, problems: Sequence[RowProblem], unit: str = "line") -> None:
-        self.source = source
-        self.problems = tuple(problems)
-        shown = "; ".join(f"{unit} {p.line}: {p.message}" for p in self.problems[:SHOWN_PROBLEMS])
-        rest = len(self.problems) - SHOWN_PROBLEMS
-        super().__init__(f"{source} {shown}" + (f"; and {rest} more" if rest > 0 else ""))
 
 
 @dataclass(frozen=True)
 class TableRows:
     """A table's header and its rows, each as long as the header.
 
-    path:  the file, or None for a DataFrame
-    lines: the number of each row for messages: its line in the file, or its place in the DataFrame from 1
+    path:   the file, or None for a DataFrame
+    lines:  the number of each row for messages: its line in the file, or its place in the DataFrame from 1
+    stored: columns that hold the images themselves instead of their paths
     """
 
     path: Path | None
     header: tuple[str, ...]
     rows: list[list[str]]
     lines: list[int]
+    stored: Mapping[str, ImageStore] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -65,10 +44,10 @@ class TableRows:
         """Prefix of messages about its columns."""
         return "DataFrame" if self.path is None else f"table {self.path} line 1"
 
-    def row_error(self, problems: Sequence[RowProblem]) -> RowError:
+    def row_error(self, problems: Sequence[RowProblem], advice: str = "") -> RowError:
         if self.path is None:
-            return RowError("DataFrame", problems, unit="row")
-        return RowError(self.path, problems)
+            return RowError("DataFrame", problems, "row", advice)
+        return RowError(self.path, problems, advice=advice)
 
     def column(self, name: str) -> list[str]:
         position = self.header.index(name)
@@ -79,9 +58,12 @@ def read_rows(path: Path, encoding: str = "utf-8") -> TableRows:
     """Read a table; the suffix distinguishes Parquet from text; the delimiter of a .csv file is taken from
     its header.
     """
+    require_table(path)
     require_file(path, "table")
     if path.suffix.lower() in PARQUET_SUFFIXES:
-        return _read_parquet(path)
+        from kmcl.data.readers.parquet import read_parquet
+
+        return read_parquet(path)
     text = _read_text(path, encoding)
     if not text.strip():
         raise InputError(f"table {path} is empty")
@@ -95,14 +77,15 @@ def read_rows(path: Path, encoding: str = "utf-8") -> TableRows:
             if not any(cell.strip() for cell in row):
                 continue
             if header is None:
-                header = _checked_header(f"table {path} line {reader.line_num}", row)
+                header = check_header(f"table {path} line {reader.line_num}", row)
                 continue
             # A trailing delimiter is harmless; a missing or additional value shifts columns.
             while len(row) > len(header) and not row[-1].strip():
                 row.pop()
             if len(row) != len(header):
                 message = f"{len(row)} values where the header has {len(header)}"
-                problems.append(RowProblem(reader.line_num, message))
+                kind = f"another number of values than the {len(header)} of the header"
+                problems.append(RowProblem(reader.line_num, message, kind))
                 continue
             rows.append(row)
             lines.append(reader.line_num)
@@ -143,7 +126,7 @@ def _delimiter(path: Path, text: str) -> str:
     return max(",;\t", key=first_line.count)
 
 
-def _checked_header(place: str, cells: Sequence[str]) -> tuple[str, ...]:
+def check_header(place: str, cells: Sequence[str]) -> tuple[str, ...]:
     header = [cell.strip() for cell in cells]
     while header and not header[-1]:
         header.pop()
@@ -153,38 +136,3 @@ def _checked_header(place: str, cells: Sequence[str]) -> tuple[str, ...]:
     if repeated:
         raise InputError(f"{place}: column {repeated[0]!r} stands twice in the header")
     return tuple(header)
-
-
-def _read_parquet(path: Path) -> TableRows:
-    import pandas as pd
-
-    try:
-        frame = pd.read_parquet(path)
-    except ImportError:
-        raise InputError(f"reading {path} needs a Parquet engine: pip install pyarrow") from None
-    except Exception as error:
-        raise InputError(f"table {path} is not a readable Parquet file: {error}") from error
-    return rows_of_frame(frame, path)
-
-
-def rows_of_frame(frame: pd.DataFrame, path: Path | None = None) -> TableRows:
-    """The cells of a DataFrame as text, those of the Parquet file `path` where it was read from one."""
-    title = "DataFrame" if path is None else f"table {path}"
-    names = [str(name) for name in frame.columns]
-    header = _checked_header(title if path is None else f"{title} line 1", names)
-    if frame.empty:
-        raise InputError(f"{title} has no rows")
-    columns = [
-        ["" if missing else _cell_text(value) for value, missing in zip(column, column.isna(), strict=True)]
-        for column in (frame.iloc[:, position] for position in range(len(header)))
-    ]
-    rows = [list(row) for row in zip(*columns, strict=True)]
-    # Parquet has no lines; rows are numbered as if the header were the first.
-    first = 1 if path is None else 2
-    return TableRows(path, header, rows, list(range(first, first + len(rows))))
-
-
-def _cell_text(value: object) -> str:
-    if isinstance(value, (list, tuple, set, np.ndarray)):  # label names of one image
-        return "|".join(str(name) for name in value)
-    return str(value)

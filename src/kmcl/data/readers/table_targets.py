@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kmcl.data.dataset import UNKNOWN
-from kmcl.data.readers.table_rows import RowProblem, TableRows
+from kmcl.data.readers.label_lists import is_list_column, parse_list
+from kmcl.data.readers.row_problems import RowProblem, shown_value
+from kmcl.data.readers.table_rows import TableRows
 from kmcl.errors import InputError, suggest
 
 SEPARATORS = ("|", ";", ",")
@@ -42,7 +44,7 @@ def targets_from_columns(table: TableRows, columns: Sequence[str]) -> LabelTarge
             if value is None:
                 value = CELL_VALUES.get(cell.strip().lower())
                 if value is None:
-                    problems.append(RowProblem(line, _bad_cell(columns[label], cell)))
+                    problems.append(_bad_cell(line, columns[label], cell))
                     continue
                 values[cell] = value
             targets[index, label] = value
@@ -51,24 +53,35 @@ def targets_from_columns(table: TableRows, columns: Sequence[str]) -> LabelTarge
     return LabelTargets(tuple(columns), targets)
 
 
-def _bad_cell(column: str, cell: str) -> str:
-    return (
-        f"column {column!r} holds {cell.strip()!r}, expected 1, 0, or blank or -1 for unknown (a column that "
-        "is not a label can be excluded with ignore_columns)"
+def _bad_cell(line: int, column: str, cell: str) -> RowProblem:
+    expected = "1, 0, or blank or -1 for unknown"
+    return RowProblem(
+        line,
+        f"column {column!r} holds {shown_value(cell.strip())}, expected {expected}",
+        kind=f"column {column!r} holds values other than {expected}",
+        value=cell.strip(),
+        column=column,
     )
 
 
 def targets_from_names(
     table: TableRows, column: str, separator: str | None, names: Sequence[str] | None
 ) -> LabelTargets:
-    """One column of label names with a separator between them; a blank cell means that none is present.
+    """One column of label names: with a separator between them, or lists such as `['cat', 'dog']`.
 
-    separator: guessed from the cells when None: "|", else ";", else ",".
+    A blank cell means that none is present.
+
+    separator: guessed from the cells when None: "|", else ";", else ","; lists need none.
     names:     the labels in their order; when None, every name that occurs, in alphabetical order.
     """
     cells = table.column(column)
-    separator = separator or _guess_separator(table, column, cells)
-    lists = [[name for name in (part.strip() for part in cell.split(separator)) if name] for cell in cells]
+    if is_list_column(cells):
+        lists = _read_lists(table, column, cells)
+    else:
+        separator = separator or _guess_separator(table, column, cells)
+        lists = [
+            [name for name in (part.strip() for part in cell.split(separator)) if name] for cell in cells
+        ]
     labels = tuple(names) if names else tuple(sorted({name for row in lists for name in row}))
     if not labels:
         raise InputError(f"{table.title}: column {column!r} names no label in any row")
@@ -81,10 +94,27 @@ def targets_from_names(
                 targets[index, position[name]] = 1
             else:
                 message = f"column {column!r} names {name!r}, not among the labels{suggest(name, labels)}"
-                problems.append(RowProblem(line, message))
+                kind = f"column {column!r} names what is not among the labels"
+                problems.append(RowProblem(line, message, kind, name))
     if problems:
         raise table.row_error(problems)
     return LabelTargets(labels, targets)
+
+
+def _read_lists(table: TableRows, column: str, cells: Sequence[str]) -> list[list[str]]:
+    lists: list[list[str]] = []
+    problems: list[RowProblem] = []
+    for cell, line in zip(cells, table.lines, strict=True):
+        names = parse_list(cell) if cell else []
+        if names is None:
+            message = f"column {column!r} holds {shown_value(cell)}, expected a list as in other rows"
+            kind = f"column {column!r} has lists, and other cells that are none"
+            problems.append(RowProblem(line, message, kind, cell))
+        else:
+            lists.append(names)
+    if problems:
+        raise table.row_error(problems)
+    return lists
 
 
 def _guess_separator(table: TableRows, column: str, cells: Sequence[str]) -> str:

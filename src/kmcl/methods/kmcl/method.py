@@ -23,7 +23,9 @@ class KmclOptions(ContrastiveOptions):
     kernel: Literal["isotropic", "anisotropic", "mahalanobis", "gaussian"] = Field(
         "isotropic", description="kernel of the mixture, and with it the similarity of the contrastive loss"
     )
-    head_init: Literal["paper", "small"] = Field("small", description="initial values of the kernel mixture")
+    head_init: Literal["paper", "released", "small"] = Field(
+        "small", description="initial values of the kernel mixture"
+    )
     normalise_dimension: bool = Field(
         True, description="mean over the feature dimensions in the log-kernels, instead of the sum"
     )
@@ -35,6 +37,13 @@ class KmclOptions(ContrastiveOptions):
         "an encoder without pretrained weights",
     )
     reconstruction_weight: float = Field(0.1, ge=0, description="weight of the reconstruction loss (Eq. 5)")
+
+    detach_focus: bool = Field(
+        False, description="the focal factors of the asymmetric loss (Eq. 6) as constants to the gradient"
+    )
+    jaccard_in_log: bool = Field(
+        False, description="the Jaccard index of the contrastive loss (Eq. 7) inside its logarithm"
+    )
 
     def resolved(self, *, pretrained: bool, labels: tuple[str, ...]) -> Self:
         """Set `query_width` if it is not given: label queries need pretrained features."""
@@ -55,6 +64,8 @@ class KmclOptions(ContrastiveOptions):
             positive_focus=self.positive_focus,
             negative_focus=self.negative_focus,
             probability_margin=self.probability_margin,
+            detach_focus=self.detach_focus,
+            jaccard_in_log=self.jaccard_in_log,
         )
 
 
@@ -73,6 +84,9 @@ PRESETS = {
     "paper": _PAPER,
     "released": _PAPER.model_copy(
         update={
+            "head_init": "released",
+            "detach_focus": True,
+            "jaccard_in_log": True,
             "reconstruction_weight": 1 / 64,
             "classification_weight": 1.0,
             "contrastive_weight": 1 / 64,
@@ -80,7 +94,7 @@ PRESETS = {
         }
     ),
 }
-"""The recommended form; the paper as printed; the effective weights of the authors' code."""
+"""The recommended form; the paper as printed; the authors' code, with the weights it effectively has."""
 
 METHOD = Method(
     "kernel mixture, with the three terms of the paper",

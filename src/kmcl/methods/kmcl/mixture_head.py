@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from torch.nn import functional
 from kmcl.errors import InputError
 from kmcl.kernels import KernelMixture, kernel_family
 from kmcl.kernels.precision import at_least_float32, without_autocast
+from kmcl.methods.kmcl.method import PRESETS
 from kmcl.shapes import Float
 
 
@@ -67,6 +69,24 @@ class KernelMixtureHead(nn.Module):
             raise InputError(f"init must be one of {', '.join(INITIAL_VALUES)}; got {init!r}")
         INITIAL_VALUES[init](self)
 
+    @classmethod
+    def from_preset(cls, preset: str, in_features: int, num_labels: int) -> Self:
+        """The head of a preset of `kmcl train`: `default`, `paper` or `released`; see `KMCLObjective`.
+
+        Without the label queries over the feature map that `default` adds for a pretrained encoder; see
+        `KmclHead`.
+        """
+        if preset not in PRESETS:
+            raise InputError(f"preset must be one of {', '.join(PRESETS)}; got {preset!r}")
+        options = PRESETS[preset]
+        return cls(
+            in_features,
+            num_labels,
+            options.kernel,
+            init=options.head_init,
+            normalise_dimension=options.normalise_dimension,
+        )
+
     @without_autocast
     def forward(self, features: Float[Tensor, "B D"]) -> KernelMixture:
         if features.ndim != 2 or features.shape[1] != self.in_features:
@@ -106,6 +126,13 @@ def _paper_initial_values(head: KernelMixtureHead) -> None:
 
 
 @torch.no_grad()
+def _released_initial_values(head: KernelMixtureHead) -> None:
+    """As `paper`, but the mixture layer as torch makes it: weights and biases uniform within ±1/√D."""
+    _paper_initial_values(head)
+    head.logits.reset_parameters()
+
+
+@torch.no_grad()
 def _small_initial_values(head: KernelMixtureHead) -> None:
     """Normal weights of deviation 0.01, biases 0: labels start near probability ½, mean 0, variance 2."""
     for layer in (head.logits, head.means, head.variances):
@@ -115,5 +142,6 @@ def _small_initial_values(head: KernelMixtureHead) -> None:
 
 INITIAL_VALUES: dict[str, Callable[[KernelMixtureHead], None]] = {
     "paper": _paper_initial_values,
+    "released": _released_initial_values,
     "small": _small_initial_values,
 }

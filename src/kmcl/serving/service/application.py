@@ -19,13 +19,13 @@ from starlette.responses import Response
 
 from kmcl.cores import available_cores
 from kmcl.serving.image_predictor import ImagePredictor
+from kmcl.serving.label_context import LabelContext
 from kmcl.serving.predictions import Pixels
 from kmcl.serving.service import schemas
 from kmcl.serving.service.answers import describe_cooccurring, describe_images
 from kmcl.serving.service.batching import Explain, MicroBatcher
 from kmcl.serving.service.decoding import decode_upload
 from kmcl.serving.service.errors import CODES, ServiceError
-from kmcl.serving.service.label_context import LabelContext
 from kmcl.serving.service.metrics import ServiceMetrics
 from kmcl.serving.service.middleware import ServiceMiddleware
 from kmcl.serving.service.openapi import label_schema, predict_body, refusals
@@ -130,17 +130,17 @@ class Service:
                 f"a request may ask for at most {self.settings.max_maps} saliency maps; "
                 f"these images may need {num_maps}",
             )
-        return partial(self.explainer.explain, thresholds=self.context.thresholds, wanted=wanted)
+        return partial(self.explainer.explain, rules=self.context.rules, wanted=wanted)
 
     def describe(self) -> schemas.Labels:
         context = self.context
+        thresholds = context.rules.probability_thresholds
         return schemas.Labels(
             name=self.name,
             labels=[
                 schemas.LabelDescription(
                     label=label,
-                    threshold=float(context.thresholds[k]),
-                    probability_threshold=float(context.probability_thresholds[k]),
+                    threshold=float(thresholds[k]),
                     cooccurring_labels=[
                         schemas.CooccurringLabel(**one) for one in describe_cooccurring(context, k)
                     ],
@@ -202,7 +202,7 @@ def _add_routes(application: FastAPI, service: Service) -> None:
     @application.post(
         "/v1/predict",
         response_model=schemas.Predictions,
-        responses=refusals(400, 401, 408, 413, 415, 422, 429, 500, 503, 504),
+        responses=refusals(400, 401, 408, 413, 415, 421, 422, 429, 500, 503, 504),
         openapi_extra={"requestBody": predict_body(service.settings.max_images)},
         summary="Labels of one or several images",
     )

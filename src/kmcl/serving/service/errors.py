@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from starlette.responses import Response
 
+from kmcl.errors import shorten
+
 
 class ServiceError(Exception):
     """An error response.
@@ -18,6 +20,7 @@ class ServiceError(Exception):
     def __init__(
         self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
     ) -> None:
+        message = shorten(message)
         super().__init__(message)
         self.status = status
         self.code = code

@@ -1,4 +1,4 @@
-"""Middleware: token, limits on the number and size of requests, security headers, metrics.
+"""Middleware: host, token, limits on the number and size of requests, security headers, metrics.
 
 A request that is refused because of its headers is refused without reading its body. A body of unknown or
 wrongly declared length is counted while it is received, and refused where it exceeds the limit.
@@ -6,21 +6,21 @@ wrongly declared length is counted while it is received, and refused where it ex
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import time
+from collections import Counter
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kmcl.serving.service.errors import ServiceError, retry_later
+from kmcl.serving.service.hosts import check_host
+from kmcl.serving.service.limited_body import HeldBytes, LimitedBody
 from kmcl.serving.service.metrics import ServiceMetrics
 from kmcl.serving.service.settings import ServiceSettings
 
 PREDICT = "/v1/predict"
 GUARDED = ("/v1/", "/metrics")
-
-DRAIN_SECONDS = 1.0
 
 SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -43,6 +43,7 @@ class ServiceMiddleware:
         self._metrics = metrics
         self._routes = routes
         self._num_requests = 0
+        self._num_by_address: Counter[str] = Counter()
         self._held = HeldBytes(settings.max_held_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,16 +67,16 @@ class ServiceMiddleware:
             self._metrics.count_request(path, status, time.perf_counter() - begin)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        limited = LimitedBody(receive, self._settings.max_body_bytes, self._held)
+        limited = LimitedBody(receive, self._settings, self._held)
+        address = scope["client"][0] if scope.get("client") else ""
         is_prediction = scope["path"] == PREDICT and scope["method"] == "POST"
         try:
             headers = Headers(scope=scope)
+            check_host(headers.get("host"), self._settings.allowed_hosts)
             self._check_token(scope["path"], headers)
             limited.check_declared(headers.get("content-length"))
-            if is_prediction and self._num_requests >= self._settings.max_requests:
-                raise retry_later(
-                    "too_many_requests", f"{self._num_requests} requests are being processed", 1
-                )
+            if is_prediction:
+                self._check_number(address)
         except ServiceError as error:
             await limited.drain()
             await error.response()(scope, receive, send)
@@ -87,11 +88,25 @@ class ServiceMiddleware:
             await send(message)
 
         self._num_requests += is_prediction
+        self._num_by_address[address] += is_prediction
         try:
             await self._application(scope, limited, send_drained if is_prediction else send)
         finally:
             self._num_requests -= is_prediction
+            self._num_by_address[address] -= is_prediction
+            if not self._num_by_address[address]:
+                del self._num_by_address[address]
             limited.release()
+
+    def _check_number(self, address: str) -> None:
+        """Refuse a request that is one too many, of all or of its address."""
+        if self._num_requests >= self._settings.max_requests:
+            raise retry_later("too_many_requests", f"{self._num_requests} requests are being processed", 1)
+        own = self._num_by_address[address]
+        if own >= self._settings.max_requests_per_address:
+            raise retry_later(
+                "too_many_requests", f"{own} requests of this address are being processed, its share", 1
+            )
 
     def _check_token(self, path: str, headers: Headers) -> None:
         token = self._settings.token
@@ -107,73 +122,3 @@ class ServiceMiddleware:
                 "a token is required: Authorization: Bearer TOKEN",
                 {"WWW-Authenticate": "Bearer"},
             )
-
-
-class HeldBytes:
-    """How many bytes of all bodies are in memory; used by the event loop only."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.now = 0
-
-
-class LimitedBody:
-    """A `receive` that raises where a body, or all bodies together, exceed the limit."""
-
-    def __init__(self, receive: Receive, max_bytes: int, held: HeldBytes) -> None:
-        self._receive = receive
-        self._max_bytes = max_bytes
-        self._held = held
-        self._own_held = 0
-        self._num_bytes = 0
-        self._ended = False
-        self._drained = False
-
-    async def __call__(self) -> Message:
-        message = await self._receive()
-        self._count(message)
-        if self._num_bytes > self._max_bytes:
-            await self.drain()
-            raise self._too_large()
-        self._own_held += len(message.get("body", b""))
-        self._held.now += len(message.get("body", b""))
-        if self._held.now > self._held.most:
-            raise retry_later("too_many_bytes", "too many bytes are being received at once", 1)
-        return message
-
-    def release(self) -> None:
-        """Call when the body is no longer in memory."""
-        self._held.now -= self._own_held
-        self._own_held = 0
-
-    def check_declared(self, content_length: str | None) -> None:
-        if content_length is None:
-            return
-        if not (content_length.isascii() and content_length.isdigit()):
-            raise ServiceError(400, "bad_request", "Content-Length must be a number")
-        if int(content_length[:20]) > self._max_bytes:
-            raise self._too_large()
-
-    async def drain(self) -> None:
-        """Read and discard the rest of the body, at most the size limit again and at most for a second.
-
-        A client that is still sending would see a closed connection instead of the response.
-        """
-        if self._drained:
-            return
-        self._drained = True
-        most = self._num_bytes + self._max_bytes
-        try:
-            async with asyncio.timeout(DRAIN_SECONDS):
-                while not self._ended and self._num_bytes <= most:
-                    self._count(await self._receive())
-        except TimeoutError:
-            return
-
-    def _count(self, message: Message) -> None:
-        self._num_bytes += len(message.get("body", b""))
-        self._ended = message["type"] == "http.disconnect" or not message.get("more_body", False)
-
-    def _too_large(self) -> ServiceError:
-        megabytes = self._max_bytes / 2**20
-        return ServiceError(413, "body_too_large", f"a request may have at most {megabytes:g} MiB")

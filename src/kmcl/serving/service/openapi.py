@@ -13,6 +13,7 @@ REFUSALS = {
     408: "The images did not arrive in time",
     413: "Too many bytes, pixels, images or maps",
     415: "The body is not a multipart form, or a file is not an image of a supported format",
+    421: "The Host header names another site",
     422: "An image is damaged, or a parameter or field is invalid",
     429: "Too many images or requests; retry later, after the seconds in Retry-After",
     500: "Internal error",

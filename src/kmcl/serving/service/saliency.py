@@ -15,6 +15,7 @@ from kmcl.serving.predictions import Pixels
 if TYPE_CHECKING:
     from kmcl.evaluation.ranking import Values
     from kmcl.models.classifier import Classifier
+    from kmcl.models.label_rules import LabelRules
 
 LABELS_PER_IMAGE = 5
 
@@ -38,13 +39,14 @@ class Explainer:
         return self._classifier is not None and find_spec("captum") is not None
 
     def explain(
-        self, images: Pixels, scores: BatchScores, thresholds: Values, wanted: tuple[int, ...]
+        self, images: Pixels, scores: BatchScores, rules: LabelRules, wanted: tuple[int, ...]
     ) -> Maps:
         """Maps of the wanted labels of every image; by default of up to five present labels, those furthest
         above their thresholds (of the label nearest to its threshold where none is present)."""
         from kmcl.explain.saliency import label_heat
 
-        chosen = [wanted or choose_labels(row, thresholds) for row in scores.score]
+        decided = rules.decide(scores.probability)
+        chosen = [wanted or choose_labels(row, decided.thresholds) for row in decided.probabilities]
         rows = [row for row, labels in enumerate(chosen) for _ in labels]
         flat = [label for labels in chosen for label in labels]
         heat = label_heat(self._own_classifier(), images, rows, flat)
@@ -60,8 +62,8 @@ class Explainer:
         return classifier
 
 
-def choose_labels(scores: Values, thresholds: Values) -> tuple[int, ...]:
-    margins = scores - thresholds
+def choose_labels(probabilities: Values, thresholds: Values) -> tuple[int, ...]:
+    margins = probabilities - thresholds
     order = np.argsort(-margins, kind="stable")
     present = tuple(int(label) for label in order[:LABELS_PER_IMAGE] if margins[label] >= 0)
     return present or (int(order[0]),)

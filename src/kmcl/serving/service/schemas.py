@@ -39,10 +39,9 @@ class Label(_Answer):
         ge=0, le=1, description="lower bound of the 90 % probability interval; null for an uncalibrated model"
     )
     high: float | None = Field(ge=0, le=1, description="upper bound of that interval")
-    present: bool = Field(description="the decision: score >= threshold")
+    threshold: float = Field(ge=0, le=1, description="the probability from which the label counts as present")
+    present: bool = Field(description="the decision: probability >= threshold")
     score: float = Field(ge=0, le=1, description="output of the model before calibration")
-    threshold: float = Field(description="the score from which the label counts as present")
-    probability_threshold: float = Field(ge=0, le=1, description="the same threshold as a probability")
     sigma: float | None = Field(description="standard deviation of the label's kernel; null without kernels")
     cooccurring_labels: list[CooccurringLabel] = Field(
         description="for a present label: labels that often occur together with it"
@@ -61,8 +60,7 @@ class Predictions(_Answer):
 
 class LabelDescription(_Answer):
     label: str
-    threshold: float
-    probability_threshold: float = Field(ge=0, le=1)
+    threshold: float = Field(ge=0, le=1, description="the probability from which the label counts as present")
     cooccurring_labels: list[CooccurringLabel]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import socket
 from typing import TYPE_CHECKING
@@ -41,6 +42,10 @@ def serve(
     import uvicorn
 
     from kmcl.serving.service.application import create_application
+    from kmcl.serving.service.connections import limited_protocol
+
+    # It warns about bodies without naming the request; the client gets the same as its response.
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
     config = uvicorn.Config(
         create_application(predictor, settings, name),
@@ -49,6 +54,8 @@ def serve(
         server_header=False,
         timeout_graceful_shutdown=round(settings.timeout_seconds) + GRACE_SECONDS,
         timeout_keep_alive=30,
+        http=limited_protocol(settings),
+        ws="none",
     )
     # uvicorn raises the signal again after its shutdown, for the previous handler; the default handler would
     # end the process as if killed, after a clean shutdown.

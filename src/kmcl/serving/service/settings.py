@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from kmcl.errors import InputError
 
+KILOBYTE = 2**10
 MEGABYTE = 2**20
 MEGAPIXEL = 1_000_000
 
@@ -35,6 +36,12 @@ class ServiceSettings:
     max_waiting:      images in the queue; the client of a request that would exceed it is told to retry later
     batch_size:       maximum number of images per batch; None to choose it by the image size
     timeout_seconds:  for a request, from its first byte to its response
+    max_header_bytes: request line and headers of a request together
+    header_seconds:   for the headers of a request, from the connection or their first byte to their last
+    min_body_rate:    bytes per second of a body, on average and after a few seconds' grace
+    max_requests_per_address:    as max_requests, of one client
+    max_connections_per_address: open at a time, with or without a request
+    allowed_hosts:    names in the Host header that are answered, without port; None for any
     token:            required as `Authorization: Bearer TOKEN` for /v1 and /metrics; None for no check
     """
 
@@ -47,11 +54,17 @@ class ServiceSettings:
     max_waiting: int = 256
     batch_size: int | None = None
     timeout_seconds: float = 30.0
+    max_header_bytes: int = 32 * KILOBYTE
+    header_seconds: float = 10.0
+    min_body_rate: int = 4 * KILOBYTE
+    max_requests_per_address: int = 32
+    max_connections_per_address: int = 256
+    allowed_hosts: tuple[str, ...] | None = None
     token: str | None = None
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if value is not None and name != "token" and value <= 0:
+            if isinstance(value, int | float) and value <= 0:
                 raise InputError(f"{name} must be above 0; got {value}")
         if self.max_held_bytes < self.max_body_bytes:
             raise InputError(

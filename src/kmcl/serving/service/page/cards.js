@@ -95,7 +95,6 @@ export class Card {
       element("span", { className: "name" }, parts.check, label.label), bar,
       element("span", { className: "figures" },
         element("span", { className: "percent", textContent: percent(label.probability) }), range));
-    if (label.sigma !== null) row.title = `score ${label.score.toFixed(3)}, sigma ${label.sigma.toFixed(3)}`;
     if (this.options.hasSaliency) this.listen(row, label);
     else row.removeAttribute("aria-pressed");
     const item = element("li", {}, row);

@@ -48,7 +48,7 @@ async function fetchMap(file, label) {
   return image.labels.find((one) => one.label === label).saliency;
 }
 
-const thresholdOf = (label) => (threshold === null ? label.probability_threshold : threshold);
+const thresholdOf = (label) => (threshold === null ? label.threshold : threshold);
 const isPresent = (label) => (threshold === null ? label.present : label.probability >= threshold);
 
 function announce(text) { find("status").textContent = text; }

@@ -1,0 +1,95 @@
+"""A usable model in the first minute: the Gaussian process on frozen features of a part of the images."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from kmcl.data import Dataset
+from kmcl.data.dataset import Split
+from kmcl.evaluation.predictions import Predictions
+from kmcl.evaluation.ranking import mean_average_precision
+from kmcl.methods import find_method, read_options
+from kmcl.models.classifier import Classifier
+from kmcl.models.description import FittedPart, ModelDescription
+from kmcl.models.folder import save_model
+from kmcl.posthoc.frozen_gp import FrozenFeatureGP
+from kmcl.training.cached_batches import Features, Indices
+from kmcl.training.feature_cache import FeatureCache
+from kmcl.training.finalise import completed_rules
+from kmcl.training.settings import TrainingSettings
+
+TRAIN_IMAGES, VAL_IMAGES = 640, 320
+METHOD, PART = "bce", FrozenFeatureGP.Options().name
+"""Its head is a linear one of zeros, so that the part alone decides."""
+ROWS = 64
+
+
+@dataclass(frozen=True)
+class FirstModel:
+    """What the model was fitted on, and its mAP on some images of val."""
+
+    num_train: int
+    num_val: int
+    val_map: float
+
+
+def save_first_model(
+    folder: Path,
+    classifier: Classifier,
+    description: ModelDescription,
+    dataset: Dataset,
+    cache: FeatureCache,
+    settings: TrainingSettings,
+) -> FirstModel:
+    """Fit the part on some training images, choose thresholds and calibration on some of val, and save it.
+
+    classifier: before training, with frozen stages; it is not changed.
+    """
+    train, val = dataset.splits["train"], dataset.splits["val"]
+    val_rows, val_indices = cache.sample(val, "val", VAL_IMAGES)
+    train_rows, train_indices = cache.sample(train, "train", TRAIN_IMAGES)
+    encoder = copy.deepcopy(classifier.encoder).with_taps()  # a part of its own, whose mode may change
+    options = read_options({"name": METHOD}).for_model()
+    head = find_method(METHOD).build_head(encoder, len(dataset.labels), options)
+    for parameter in head.parameters():
+        parameter.detach().zero_()
+    part = FrozenFeatureGP(encoder, len(dataset.labels))
+    device = next(classifier.parameters()).device
+    first = Classifier(encoder, head).to(device).eval()
+    part.to(device)
+    observed = _observe(first, part, train_rows, device)
+    part.fit_images(observed, torch.from_numpy(train.targets[train_indices]).to(device))
+    part.set_weight(1.0)
+    first.posthoc[PART] = part
+    logits = part(_observe(first, part, val_rows, device)).cpu()
+    predictions = _predictions(dataset.labels, val, val_indices, logits)
+    rules, _ = completed_rules(description.rules, settings, train.targets, val=predictions)
+    fitted = (FittedPart(PART, part.sizes),)
+    save_model(folder, first, replace(description, method=options, rules=rules, posthoc=fitted))
+    return FirstModel(len(train_indices), len(val_indices), mean_average_precision(predictions))
+
+
+@torch.inference_mode()
+def _observe(classifier: Classifier, part: FrozenFeatureGP, rows: Features, device: torch.device) -> Tensor:
+    seen = []
+    for batch in torch.split(torch.from_numpy(rows), ROWS):
+        encoded = classifier.encode_rows(batch.to(device))
+        if encoded.taps is None:
+            raise RuntimeError("rows always come with taps")
+        seen.append(part.statistics(encoded.taps))
+    return torch.cat(seen)
+
+
+def _predictions(labels: tuple[str, ...], split: Split, indices: Indices, logits: Tensor) -> Predictions:
+    return Predictions(
+        labels=labels,
+        names=tuple(split.images.name(int(index)) for index in indices),
+        scores=logits.sigmoid().numpy(),
+        targets=split.targets[indices],
+        ignored=None if split.ignored is None else split.ignored[indices],
+    )

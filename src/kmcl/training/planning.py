@@ -1,0 +1,98 @@
+"""From the values that were given to the complete settings of a run, and what is told of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from kmcl.cores import available_cores
+from kmcl.data import Dataset, open_dataset
+from kmcl.encoders.weights import default_weights
+from kmcl.training.recipes import choose_for_study, choose_settings
+from kmcl.training.resolution import settings_from_values
+from kmcl.training.settings import TrainingSettings
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that can begin.
+
+    line: what the recipe chose, for people
+    """
+
+    settings: TrainingSettings
+    dataset: Dataset
+    line: str
+
+
+def plan_run(
+    values: Mapping[str, Any],
+    preset: str = "default",
+    source: str = "settings",
+    dataset: Dataset | None = None,
+) -> Plan:
+    """Complete values by flat names (see `resolution.merge_values`) with the recipe.
+
+    dataset: where it is already open
+    """
+    if values.get("recipe") == "paper" and preset == "default":
+        preset = "paper"
+    given = check_values(values, source, preset)
+    dataset = dataset or open_dataset(given.data.spec, **given.data.options)
+    if _several_processes(given):
+        # Each process would measure something else.
+        chosen, line = choose_for_study(values), "several processes: nothing is measured"
+    else:
+        chosen, line = choose_settings(values, dataset, device_of(given))
+    return Plan(settings_from_values(chosen, source, preset), dataset, line)
+
+
+def check_values(
+    values: Mapping[str, Any], source: str = "settings", preset: str = "default"
+) -> TrainingSettings:
+    """Refuse what is wrong in the values before anything is measured; the settings are not yet complete."""
+    freezes = "frozen_stages" not in values and values.get("recipe", "auto") in ("auto", "cached")
+    return settings_from_values({"frozen_stages": 1} | dict(values) if freezes else values, source, preset)
+
+
+def device_of(settings: TrainingSettings) -> str:
+    """The device for computations outside the trainer."""
+    accelerated = settings.machine.accelerator in ("auto", "cuda", "gpu")
+    return "cuda" if accelerated and torch.cuda.is_available() else "cpu"
+
+
+def is_first_process() -> bool:
+    """Of a distributed training; always where there is one process."""
+    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0))) == 0
+
+
+def print_header(console: Console, plan: Plan, folder: Path) -> None:
+    """What is about to be trained, on what, and where the results will be."""
+    if not is_first_process():
+        return
+    settings, device = plan.settings, device_of(plan.settings)
+    encoder = settings.encoder
+    weights = encoder.weights or (default_weights(encoder.name) if ":" not in encoder.name else "none")
+    where = torch.cuda.get_device_name() if device == "cuda" else f"CPU, {available_cores()} cores"
+    size = f" at {encoder.image_size} px" if encoder.image_size else ""
+    splits = ", ".join(f"{len(split)} {name}" for name, split in plan.dataset.splits.items())
+    rows = {
+        "data": f"{plan.dataset.name}: {splits} images, {len(plan.dataset.labels)} labels",
+        "method": f"{settings.method.name} on {encoder.name}{size}, weights: {weights}",
+        "device": where,
+        "folder": str(folder),
+    }
+    for name, text in rows.items():
+        console.print(f"{name:<8}{text}", highlight=False, soft_wrap=True)
+    console.print(plan.line, highlight=False)
+
+
+def _several_processes(settings: TrainingSettings) -> bool:
+    machine = settings.machine
+    return "WORLD_SIZE" in os.environ or (machine.devices or 1) * machine.nodes > 1

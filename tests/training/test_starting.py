@@ -1,0 +1,107 @@
+"""The start of a run: what its settings hold, and what is left of one that fails."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from torch import nn
+
+import kmcl
+from kmcl.errors import InputError
+from kmcl.training.resolution import resolve_settings
+from kmcl.training.run_folder import RunFolder
+from kmcl.training.starting import with_absolute_paths
+from kmcl.training.train import train
+
+BUDGET = {"encoder": "small_convnet", "image_size": 16, "epochs": 1, "workers": 0, "batch_size": 4}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Twelve images in train, four in val and test each."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for number in range(20):
+        colours = rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)
+        Image.fromarray(colours).save(tmp_path / f"{number}.png")
+        split = "train" if number < 12 else "val" if number < 16 else "test"
+        rows.append([f"{number}.png", split, number % 2, (number // 2) % 2])
+    with (tmp_path / "my.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["image", "split", "odd", "high"], *rows])
+    return tmp_path / "my.csv"
+
+
+def test_paths_become_absolute(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = resolve_settings("my.csv", flags={"cache_dir": Path("cache"), "data_options": {"seed": 3}})
+    found = with_absolute_paths(settings)
+    assert found.data.spec == f"table:{tmp_path}/my.csv"
+    assert found.data.cache_dir == tmp_path / "cache"
+    assert found.data.options == settings.data.options
+    assert with_absolute_paths(resolve_settings("digits")).data.spec == "digits"
+    assert (
+        with_absolute_paths(resolve_settings("voc2007:../VOC")).data.spec == f"voc2007:{tmp_path.parent}/VOC"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"encoder": "no_such_encoder"}, "no_such_encoder"),
+        ({"encoder": "test_vit", "weights": "none", "frozen_stages": 99}, "99"),
+        ({"data_options": {"surprise": 1}}, "surprise"),
+        ({"batch_size": 7, "accelerator": "cpu", "data_options": {"images": "nowhere"}}, "nowhere"),
+    ],
+)
+def test_a_start_that_fails_leaves_no_folder(table: Path, changes, message):
+    settings = resolve_settings(f"table:{table}", flags=BUDGET | changes)
+    with pytest.raises(InputError, match=message):
+        train(settings, table.parent / "runs" / "run")
+    assert not (table.parent / "runs" / "run").exists()
+
+
+def test_an_error_of_another_library_leaves_no_folder(table: Path):
+    class Broken(nn.Module):
+        input_size = 16
+
+        def forward(self, images):
+            raise RuntimeError("impossible size")
+
+    with pytest.raises((InputError, RuntimeError), match="impossible size"):
+        kmcl.train(f"table:{table}", encoder=Broken(), output=table.parent / "run", epochs=1, progress=False)
+    assert not (table.parent / "run").exists()
+
+
+def test_an_unreadable_image_leaves_no_folder_but_the_files_of_the_user(table: Path):
+    (table.parent / "3.png").write_bytes(b"no image")
+    folder = table.parent / "run"
+    folder.mkdir()
+    (folder / "data.csv").write_text("mine")
+    with pytest.raises(InputError, match=r"3\.png"):
+        train(resolve_settings(f"table:{table}", flags=BUDGET), folder)
+    assert [path.name for path in folder.iterdir()] == ["data.csv"]
+    frame = pd.read_csv(table)
+    frame["image"] = [str(table.parent / name) for name in frame["image"]]
+    with pytest.raises(InputError, match=r"3\.png"):
+        kmcl.train(frame, output=table.parent / "of a frame", progress=False, **BUDGET)
+    assert not (table.parent / "of a frame").exists()
+
+
+def test_a_run_is_found_again_from_any_folder(table: Path, monkeypatch):
+    monkeypatch.chdir(table.parent)
+    budget = {name: value for name, value in BUDGET.items() if name != "image_size"}
+    train(resolve_settings("my.csv", flags=budget), Path("run"))
+    (table.parent / "elsewhere").mkdir()
+    monkeypatch.chdir(table.parent / "elsewhere")
+    settings = RunFolder(Path("../run")).read_settings()
+    assert settings.data.spec == f"table:{table}"
+    assert settings.encoder.image_size == kmcl.load("../run").image_size
+    (table.parent / "run" / "metrics.json").unlink()
+    kmcl.resume("../run", progress=False)
+    external = kmcl.evaluate("../run", data=table, progress=False)
+    assert external.mean_average_precision == pytest.approx(kmcl.evaluate("../run").mean_average_precision)
