@@ -25,12 +25,12 @@ def main() -> None:
     )
     parser.add_argument("--seeds", default="0", help="of the trainings, as in 0,1,2")
     parser.add_argument("--output", type=Path, default=Path("runs/demo"), help="folder of everything")
-    parser.add_argument("--option", action="append", help="of the dataset; size=800 if not given")
+    parser.add_argument("--option", action="append", default=[], help="of the dataset, as in size=100")
     given = parser.parse_args()
     folder: Path = given.output
     seed = given.seeds.split(",")[0]
     runs = [folder / "members" / f"{method}-seed{seed}" for method in METHODS]
-    options = [word for option in given.option or ["size=800"] for word in ("--option", option)]
+    options = [word for option in given.option for word in ("--option", option)]
     methods = ("--methods", ",".join(METHODS), "--reference", METHODS[-1])
     run("compare", "scenes", *methods, "--seeds", given.seeds, *options, "--output", folder)
     run("report", *runs, "--output", folder / "report")

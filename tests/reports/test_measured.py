@@ -162,3 +162,14 @@ def test_losses_of_val_are_dashed_beside_those_of_training():
     picture = map_picture({"run": epochs})
     assert picture.numbers.header == ("epoch", "model", "model on training images")
     assert picture.figure.axes[0].lines[1].get_ydata().tolist() == [900.0, 800.0]
+
+
+def test_the_legend_of_the_losses_lies_within_the_figure():
+    terms = ("loss", "reconstruction", "classification", "contrastive")
+    epochs = {f"{split}/{term}": np.array([2.0, 1.0]) for split in ("train", "val") for term in terms}
+    epochs["epoch"] = np.array([1.0, 2.0])
+    figure = loss_pictures("run", epochs, many=False)[0].figure
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.width

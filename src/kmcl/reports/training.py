@@ -90,7 +90,7 @@ def loss_pictures(run: str, epochs: Columns, many: bool) -> list[Picture]:
             axes.plot(epochs["epoch"], values, label=term, **look)
         axes.set(xlabel="epoch", ylabel=axis, title=title)
         whole_number_ticks(axes)
-        legend_below(axes, columns=4)
+        legend_below(axes, columns=2)
         ends = "; ".join(f"{term} from {v[0]:.4g} to {v[-1]:.4g}" for term, v in curves.items())
         pictures.append(
             Picture(
