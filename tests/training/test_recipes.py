@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import pytest
+from PIL import Image
 
 from kmcl.data import open_dataset
 from kmcl.errors import InputError
@@ -207,3 +208,32 @@ def test_wrong_values_are_refused_before_anything_is_measured(machine):
     with pytest.raises(InputError, match=r"recipe.*quick"):
         check_values({"data": "digits", "recipe": "quick"})
     assert not calls
+
+
+@pytest.mark.parametrize(("weights", "recipe"), [("none", "finetune"), ("lite0-pypi", "cached")])
+def test_weights_alone_decide_on_the_encoder(machine, weights: str, recipe: str):
+    """Frozen stages with random weights would compute noise."""
+    machine(500)
+    for chosen in (choose({"weights": weights}), choose_for_study({"weights": weights})):
+        assert chosen["recipe"] == recipe
+        assert chosen.get("encoder", "tf_efficientnet_lite0") == "tf_efficientnet_lite0"
+
+
+def test_data_without_training_images_are_refused(machine, tmp_path):
+    calls = machine(100)
+    (tmp_path / "labels.csv").write_text("image,split,cat\na.png,test,1\nb.png,test,0\n")
+    for name in ("a.png", "b.png"):
+        Image.new("RGB", (16, 16)).save(tmp_path / name)
+    with pytest.raises(InputError, match="no images to train on"):
+        plan_run({"data": f"table:{tmp_path / 'labels.csv'}"})
+    assert not calls
+
+
+def test_the_plan_counts_the_part_of_train_that_is_used(machine):
+    machine(10)
+    values = {"data": "digits", "budget": "2m"}
+    whole, part = (
+        plan_run(values | {"train_fraction": fraction}, dataset=digits()).settings.encoder
+        for fraction in (1.0, 0.1)
+    )
+    assert part.image_size > whole.image_size

@@ -12,10 +12,11 @@ import torch
 from rich.console import Console
 
 from kmcl.cores import available_cores
-from kmcl.data import Dataset, open_dataset
+from kmcl.data import Dataset
 from kmcl.encoders.weights import default_weights
 from kmcl.training.recipes import choose_for_study, choose_settings
 from kmcl.training.resolution import settings_from_values
+from kmcl.training.run_data import open_whole, take_part
 from kmcl.training.settings import TrainingSettings
 
 
@@ -44,12 +45,13 @@ def plan_run(
     if values.get("recipe") == "paper" and preset == "default":
         preset = "paper"
     given = check_values(values, source, preset)
-    dataset = dataset or open_dataset(given.data.spec, **given.data.options)
+    dataset = open_whole(given, dataset)
+    part = take_part(given, dataset)
     if _several_processes(given):
         # Each process would measure something else.
         chosen, line = choose_for_study(values), "several processes: nothing is measured"
     else:
-        chosen, line = choose_settings(values, dataset, device_of(given))
+        chosen, line = choose_settings(values, part, device_of(given))
     return Plan(settings_from_values(chosen, source, preset), dataset, line)
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from kmcl.data import Dataset
 from kmcl.data.source_cache import cache_folder
 from kmcl.durations import parse_duration, spell_duration
+from kmcl.encoders.offline_weights import PACKAGES
 from kmcl.encoders.weights import default_weights
 from kmcl.errors import InputError
 from kmcl.training.presets import preset_values
@@ -80,9 +81,6 @@ CANDIDATES = (
 STUDY_CANDIDATE = Candidate(_LITE0, 224, 2)
 """For comparisons and studies, whose plan must not depend on the speed of the machine."""
 
-CACHED_SETTINGS = frozenset({"frozen_stages", "cached_views", "feature_runtime"})
-"""Settings of the recipe cached alone: giving one of them asks for it."""
-
 
 class Choice(NamedTuple):
     """The values of a run by flat names, and a line that says what was chosen, why, and what else can be."""
@@ -101,6 +99,8 @@ def choose_settings(values: Mapping[str, Any], dataset: Dataset, device: str) ->
         return Choice(values, f"recipe {recipe}: as in the file of settings")
     budget = values.get("budget")
     seconds = _default_budget(device) if budget is None else parse_duration(budget)
+    if "encoder" not in values and values.get("weights") is not None:
+        values["encoder"] = _encoder_of(values["weights"])
     encoder = values.get("encoder")
     obstacle = None if encoder is None else obstacle_to_caching(encoder, values.get("weights"))
     if recipe == "cached" and obstacle:
@@ -116,7 +116,7 @@ def choose_for_study(values: Mapping[str, Any]) -> dict[str, Any]:
     recipe = values.get("recipe", "auto")
     if recipe == "paper":
         return preset_values("paper", values) | values
-    encoder = values.get("encoder", STUDY_CANDIDATE.encoder)
+    encoder = values.get("encoder") or _encoder_of(values.get("weights"))
     obstacle = obstacle_to_caching(encoder, values.get("weights"))
     if recipe == "cached" and obstacle:
         raise InputError(f"recipe cached: {obstacle}; use --recipe finetune")
@@ -128,6 +128,11 @@ def choose_for_study(values: Mapping[str, Any]) -> dict[str, Any]:
     views = 1 if values.get("augmentation") == "none" else STUDY_CANDIDATE.views
     chosen |= {"cached_views": views, "frozen_stages": default_frozen_stages(encoder)}
     return chosen | {"feature_runtime": _installed_runtime()} | values | {"recipe": "cached"}
+
+
+def _encoder_of(weights: str | None) -> str:
+    """The encoder that these weights are for, where only they were given."""
+    return PACKAGES[weights].encoder if weights in PACKAGES else STUDY_CANDIDATE.encoder
 
 
 def obstacle_to_caching(encoder: str, weights: str | None) -> str | None:

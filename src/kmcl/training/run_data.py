@@ -29,13 +29,23 @@ MEMORY_CACHE_LIMIT = 4 * 2**30
 
 def open_run_dataset(settings: TrainingSettings, dataset: Dataset | None = None) -> Dataset:
     """The dataset that the settings name, or the one given, with the part of train that the settings want."""
+    return take_part(settings, open_whole(settings, dataset))
+
+
+def open_whole(settings: TrainingSettings, dataset: Dataset | None = None) -> Dataset:
+    """The dataset that the settings name, or the one given."""
     data = settings.data
     if dataset is None and data.spec.startswith(IN_MEMORY):
         raise InputError(
             f"{data.spec.removeprefix(IN_MEMORY)}: the run was trained on a Dataset in memory; continue it "
             "in Python with kmcl.resume(run, data=dataset)"
         )
-    dataset = dataset or open_dataset(data.spec, **data.options)
+    return dataset or open_dataset(data.spec, **data.options)
+
+
+def take_part(settings: TrainingSettings, dataset: Dataset) -> Dataset:
+    """The dataset with the part of train that the settings want; refused without images to train on."""
+    data = settings.data
     if "train" not in dataset.splits or len(dataset.splits["train"]) == 0:
         raise InputError(f"{dataset.name}: has no images to train on (no train split)")
     if data.train_fraction < 1:
