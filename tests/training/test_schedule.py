@@ -135,3 +135,12 @@ class InterruptAfter(Callback):
     def on_train_batch_start(self, trainer, *arguments: object) -> None:
         if trainer.current_epoch == self.epochs:
             raise KeyboardInterrupt
+
+
+def test_a_rate_with_which_training_diverges_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("kmcl.training.schedule.FEWEST_TRIAL_STEPS", 1)
+    monkeypatch.setattr("kmcl.training.schedule.RATE_FACTORS", (1e30, 1.0))
+    settings = settings_with(tmp_path / "cache", epochs=4, to_choose=("learning_rate",))
+    train(settings, tmp_path / "run")
+    found = read_settings(tmp_path / "run" / "settings.yaml")
+    assert found.optimisation.learning_rate == TINY_CACHED["learning_rate"]

@@ -84,15 +84,16 @@ class Completion:
 
     def _choose_schedule(self) -> None:
         to_choose = self.settings.recipe.to_choose
-        has_val = "val" in self.data.dataset.splits
+        val_split = self.data.dataset.splits.get("val")
         search = ScheduleSearch(
             self.classifier,
             self.options,
             self.settings.optimisation,
             self.data.dataset.labels,
             self.data.train_loader(),
-            self.data.eval_loader("val") if has_val else None,
-            Classifier.score_rows if self.data.from_rows else Classifier.__call__,
+            None if val_split is None else self.data.eval_loader("val"),
+            val_split,
+            self.data.from_rows,
             self.device,
         )
         schedule = search.choose(

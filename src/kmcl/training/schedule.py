@@ -10,21 +10,21 @@ import copy
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from kmcl.data.batches import Batch
+from kmcl.data.dataset import Split
 from kmcl.data.loading import BatchLoader
-from kmcl.evaluation.predictions import Predictions
+from kmcl.errors import InputError
 from kmcl.evaluation.ranking import mean_average_precision
+from kmcl.losses.arguments import NonFiniteError
 from kmcl.methods import MethodOptions, find_method
-from kmcl.methods.output import HeadOutput
 from kmcl.models.classifier import Classifier
+from kmcl.training.inference import predict_split
 from kmcl.training.optimisation import make_optimiser
 from kmcl.training.settings import OptimisationSettings
 
@@ -88,7 +88,8 @@ def choose_views(planned: int, num_train: int, seconds_per_image: float, seconds
 class ScheduleSearch:
     """Tries learning rates on copies of a classifier before it is trained.
 
-    score: the classifier's output for a batch, of images or of cached features
+    val:       batches of `val_split`; None without such
+    from_rows: whether batches hold cached features instead of images
     """
 
     classifier: Classifier
@@ -97,7 +98,8 @@ class ScheduleSearch:
     labels: tuple[str, ...]
     train: BatchLoader
     val: BatchLoader | None
-    score: Callable[[Classifier, Tensor], HeadOutput]
+    val_split: Split | None
+    from_rows: bool
     device: str
 
     def choose(self, seconds: float | None, *, search_rate: bool, choose_epochs: bool) -> Schedule:
@@ -124,8 +126,10 @@ class ScheduleSearch:
         return Schedule(rate, epochs, tuple(trials), per_epoch)
 
     def _try(self, rate: float, num_steps: int) -> Trial:
-        classifier = self._train(rate, num_steps)
-        return Trial(rate, self._val_map(classifier))
+        try:
+            return Trial(rate, self._val_map(self._train(rate, num_steps)))
+        except (NonFiniteError, InputError):  # training diverged: no other rate is worse
+            return Trial(rate, -1.0)
 
     def _seconds_per_epoch(self) -> float:
         """Of a training epoch with its validation, from a few steps."""
@@ -142,11 +146,12 @@ class ScheduleSearch:
         settings = self.settings.model_copy(update={"learning_rate": rate})
         classifier = copy.deepcopy(self.classifier).to(self.device).train()
         compute_loss = find_method(self.options.name).compute_loss
+        score = Classifier.score_rows if self.from_rows else Classifier.__call__
         optimiser, schedule = make_optimiser(classifier, settings, num_steps)
         with torch.random.fork_rng():
             torch.manual_seed(settings.seed)
             for batch in self._batches(num_steps):
-                output = self.score(classifier, batch.images.to(self.device))
+                output = score(classifier, batch.images.to(self.device))
                 terms = compute_loss(output, batch.targets.to(self.device), self.options)
                 optimiser.zero_grad()
                 terms.total.backward()  # type: ignore[no-untyped-call]
@@ -166,18 +171,10 @@ class ScheduleSearch:
             self.train.set_epoch(epoch)
             yield from self.train
 
-    @torch.inference_mode()
     def _val_map(self, classifier: Classifier) -> float:
-        assert self.val is not None
-        classifier.eval()
-        scores, targets = [], []
-        for batch in self.val:
-            scores.append(self.score(classifier, batch.images.to(self.device)).probabilities.float().cpu())
-            targets.append(batch.targets)
-        probabilities = torch.cat(scores).numpy()
-        if not np.isfinite(probabilities).all():
-            return -1.0
-        names = tuple(map(str, range(len(probabilities))))
-        return mean_average_precision(
-            Predictions(self.labels, names, probabilities, torch.cat(targets).numpy())
+        if self.val is None or self.val_split is None:
+            raise RuntimeError("a learning rate is judged on val")
+        predictions = predict_split(
+            classifier, self.labels, self.val_split, self.val, from_rows=self.from_rows
         )
+        return mean_average_precision(predictions)
