@@ -10,7 +10,7 @@ import torch
 
 from kmcl.encoders.timm_encoder import build_encoder
 from kmcl.evaluation.predictions import Predictions
-from kmcl.posthoc.frozen_gp import NOISE, VARIANCE, WEIGHTS, FrozenFeatureGP
+from kmcl.posthoc.frozen_gp import DEFAULT_SMOOTHNESS, SMOOTHNESS, WEIGHTS, FrozenFeatureGP
 from kmcl.training.posthoc_fitting import map_of_logits
 from random_inputs import make_targets
 
@@ -49,8 +49,12 @@ def test_it_observes_the_frozen_stages_and_the_last_map_before_training():
     assert not any(parameter.requires_grad for parameter in process.parameters())
 
 
-def test_the_correction_is_the_mean_of_the_gaussian_process_written_out():
+@pytest.mark.parametrize("smoothness", [None, *SMOOTHNESS])
+def test_the_correction_is_the_mean_of_the_gaussian_process_written_out(smoothness):
     process, statistics, targets = filled()
+    if smoothness is not None:
+        process.set_smoothness(*smoothness)
+    variance, noise = smoothness or SMOOTHNESS[DEFAULT_SMOOTHNESS]
     # Mixtures of the training images, so that no direction of them is lost in the projection.
     shares_of_images = torch.randn(4, 12, generator=torch.Generator().manual_seed(2))
     asked = (shares_of_images / shares_of_images.sum(dim=1, keepdim=True)) @ statistics
@@ -62,7 +66,7 @@ def test_the_correction_is_the_mean_of_the_gaussian_process_written_out():
         return scaled / scaled.norm(dim=1, keepdim=True)
 
     def similarity(one, other):
-        return math.exp(-float((one - other).square().sum()) / (8 * VARIANCE))
+        return math.exp(-float((one - other).square().sum()) / (8 * variance))
 
     remembered, new = directions(statistics), directions(asked)
     covariance = np.array([[similarity(n, m) for m in remembered] for n in remembered])
@@ -71,7 +75,7 @@ def test_the_correction_is_the_mean_of_the_gaussian_process_written_out():
         known = (targets[:, k] != -1).numpy()
         rate = float((targets[:, k] == 1).sum()) / known.sum()
         residuals = np.where(known, (targets[:, k] == 1).numpy() - rate, 0)
-        coefficients = np.linalg.inv(covariance + NOISE * np.eye(12)) @ residuals
+        coefficients = np.linalg.inv(covariance + noise * np.eye(12)) @ residuals
         for n in range(4):
             likeness = [similarity(new[n], m) for m in remembered]
             expected[n, k] = 0.7 * (likeness @ coefficients) / math.sqrt(rate * (1 - rate))
@@ -117,6 +121,27 @@ def test_under_autocast_it_computes_in_float32():
     # The first stages compute in bfloat16, good to some 1 %.
     torch.testing.assert_close(correction, process(exact), rtol=0, atol=0.1)
     assert process(exact).abs().max() > 0.3
+
+
+def test_a_loaded_part_cannot_be_solved_again():
+    with pytest.raises(RuntimeError, match="not been fitted"):
+        FrozenFeatureGP(small_encoder(), 3, num_images=12).set_smoothness(0.2, 2.0)
+
+
+@pytest.mark.parametrize("smoothness", SMOOTHNESS)
+def test_val_decides_how_smooth_it_is(smoothness):
+    """The score is the nearness to the correction at one smoothness, which is then found."""
+    process, statistics, _ = filled()
+    process.set_smoothness(*smoothness)
+    process.set_weight(2.0)
+    wanted = process(statistics).double()
+    logits = process.tune(
+        statistics, torch.zeros(12, 3).double(), lambda logits: -float((logits - wanted).square().sum())
+    )
+    assert float(process.variance) == pytest.approx(smoothness[0])
+    assert float(process.weight) == 2.0
+    torch.testing.assert_close(logits, wanted, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(process(statistics).double(), wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_a_weight_below_zero_is_refused():

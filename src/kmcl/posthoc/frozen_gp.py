@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,9 +18,12 @@ from kmcl.posthoc.interface import PosthocPart
 from kmcl.posthoc.options import PosthocOptions
 from kmcl.shapes import Float, Num
 
-VARIANCE = 0.2
-NOISE = 2.0
-WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0)
+SMOOTHNESS = ((0.2, 0.5), (0.2, 2.0), (1.6, 2.0))
+"""Variance and noise, from the sharpest process to the smoothest; the choice is made on val. Photographs are
+best with the first, X-rays of patients whom the training images do not show with the last.
+"""
+DEFAULT_SMOOTHNESS = 1
+WEIGHTS = (0.25, 0.5, 1.0, 2.0, 4.0)
 MOST_DIRECTIONS = 512
 LEAST_DEVIATION = 1e-6
 """A statistic that varies less than this over the training images is treated as constant."""
@@ -48,7 +50,8 @@ class FrozenFeatureGP(PosthocPart):
         correction_k(n) = λ Σ_m ρ(n, m) α_mk / s_k            where (ρ + ν I) α_k = y_k - p_k
 
     with p_k the frequency of label k and s_k = √(p_k (1 - p_k)). Where a label is unknown, y_k is p_k.
-    Directions are stored as float16. A new part has λ = 0; λ is one of `WEIGHTS`, chosen on val.
+    Directions are stored as float16. A new part has λ = 0. Val decides on σ² and ν, a pair of `SMOOTHNESS`,
+    and on λ, one of `WEIGHTS` or 0.
     """
 
     Options = FrozenGPOptions
@@ -58,6 +61,7 @@ class FrozenFeatureGP(PosthocPart):
     projection: Tensor
     directions: Tensor
     coefficients: Tensor
+    variance: Tensor
     weight: Tensor
 
     def __init__(self, encoder: Encoder, num_labels: int, *, num_images: int = 0) -> None:
@@ -71,7 +75,9 @@ class FrozenFeatureGP(PosthocPart):
         self.register_buffer("projection", torch.zeros(num_statistics, num_directions))
         self.register_buffer("directions", torch.zeros(num_images, num_directions, dtype=torch.float16))
         self.register_buffer("coefficients", torch.zeros(num_images, num_labels))
+        self.register_buffer("variance", torch.tensor(SMOOTHNESS[DEFAULT_SMOOTHNESS][0]))
         self.register_buffer("weight", torch.tensor(0.0))
+        self._residuals: Tensor | None = None
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -99,7 +105,7 @@ class FrozenFeatureGP(PosthocPart):
 
     @torch.no_grad()
     def fit_images(self, statistics: Float[Tensor, "M S"], targets: Num[Tensor, "M L"]) -> None:
-        """Solve for α with all these images."""
+        """Solve for α with all these images, at the default smoothness."""
         self.centre = statistics.mean(dim=0)
         scale = self._scale(statistics.std(dim=0, correction=0))
         num_directions = min(MOST_DIRECTIONS, *statistics.shape)
@@ -112,11 +118,20 @@ class FrozenFeatureGP(PosthocPart):
         annotation = read_targets(targets)
         positive, known = annotation.positive.float(), annotation.known.float()
         rates = positive.sum(dim=0) / known.sum(dim=0).clamp(min=1)
-        covariance = self._similarities(self.directions.float())
-        covariance.diagonal().add_(NOISE)
-        coefficients = torch.cholesky_solve(positive - rates * known, torch.linalg.cholesky(covariance))
         deviations = (rates * (1 - rates)).sqrt().clamp(min=LEAST_DEVIATION)
-        self.coefficients = (coefficients / deviations).contiguous()
+        self._residuals = (positive - rates * known) / deviations
+        self.set_smoothness(*SMOOTHNESS[DEFAULT_SMOOTHNESS])
+
+    @torch.no_grad()
+    def set_smoothness(self, variance: float, noise: float) -> None:
+        """Solve for α with σ² and ν; only for a part that was just fitted."""
+        if self._residuals is None:
+            raise RuntimeError("the part has not been fitted, or was loaded")
+        self.variance.fill_(variance)
+        covariance = self._similarities(self.directions.float())
+        covariance.diagonal().add_(noise)
+        solved = torch.cholesky_solve(self._residuals, torch.linalg.cholesky(covariance))
+        self.coefficients = solved.contiguous()
 
     @torch.no_grad()
     def tune(
@@ -125,13 +140,22 @@ class FrozenFeatureGP(PosthocPart):
         logits: Float[Tensor, "N L"],
         score: Callable[[Tensor], float],
     ) -> Float[Tensor, "N L"]:
-        """The weight with the best score."""
-        self.set_weight(1.0)
-        posterior_mean = self(observations.to(self.weight.device)).to(logits)
-        candidates: list[Tensor] = [logits + weight * posterior_mean for weight in WEIGHTS]
-        best = int(np.argmax([score(candidate) for candidate in candidates]))
-        self.set_weight(WEIGHTS[best])
-        return candidates[best]
+        """The smoothness and the weight with the best score; weight 0 where that is at least as good."""
+        observations = observations.to(self.weight.device)
+        best_score, corrected = score(logits), logits
+        best = (SMOOTHNESS[DEFAULT_SMOOTHNESS], 0.0)
+        for smoothness in SMOOTHNESS:
+            self.set_smoothness(*smoothness)
+            self.set_weight(1.0)
+            posterior_mean = self(observations).to(logits)
+            for weight in WEIGHTS:
+                candidate = logits + weight * posterior_mean
+                found = score(candidate)
+                if found > best_score:
+                    best_score, best, corrected = found, (smoothness, weight), candidate
+        self.set_smoothness(*best[0])
+        self.set_weight(best[1])
+        return corrected
 
     @torch.no_grad()
     def set_weight(self, weight: float) -> None:
@@ -146,7 +170,7 @@ class FrozenFeatureGP(PosthocPart):
         return self.weight * (similarities @ self.coefficients)
 
     def _similarities(self, directions: Tensor) -> Tensor:
-        return torch.exp((directions @ self.directions.to(directions.dtype).T - 1) / (4 * VARIANCE))
+        return torch.exp((directions @ self.directions.to(directions.dtype).T - 1) / (4 * self.variance))
 
     def _directions_of(self, statistics: Tensor) -> Tensor:
         return nn.functional.normalize((statistics - self.centre) @ self.projection, dim=1)

@@ -11,8 +11,8 @@ from kmcl.methods import MethodOptions
 from kmcl.models.classifier import Classifier
 from kmcl.models.description import ModelDescription
 from kmcl.models.folder import DESCRIPTION_FILE
+from kmcl.training.candidates import SHARE_OF_FEATURES
 from kmcl.training.first_model import save_first_model
-from kmcl.training.recipes import SHARE_OF_FEATURES
 from kmcl.training.run_data import RunData
 from kmcl.training.run_folder import RunFolder
 from kmcl.training.schedule import Clock, Schedule, ScheduleSearch, choose_views
@@ -95,6 +95,7 @@ class Completion:
             val_split,
             self.data.from_rows,
             self.device,
+            self.console,
         )
         schedule = search.choose(
             None if self.clock is None else self.clock.left_for_training,

@@ -37,8 +37,8 @@ from kmcl.models.classifier import Classifier
 from kmcl.storage.chunk_file import Chunk, ChunkFile
 from kmcl.training.cached_batches import CachedBatchMaker, Features, Indices
 from kmcl.training.frozen_runtime import FrozenRuntime, RuntimeName, open_runtime
-from kmcl.training.image_progress import ImageProgress
 from kmcl.training.view_images import CHUNK_IMAGES, ChunkPlan, ViewImages
+from kmcl.training.work_progress import WorkProgress
 
 FORMAT = "kmcl-features-2"
 """Part of every file's digest: raise it when the meaning of the stored features changes."""
@@ -138,7 +138,7 @@ class FeatureCache:
             num_chunks = max(1, most // file.chunk_rows)
             places = np.linspace(0, len(starts) - 1, num_chunks).round().astype(int)
             starts = [starts[place] for place in dict.fromkeys(places.tolist())]
-        with ImageProgress(self._console, f"features of some of {name}", len(split)) as progress:
+        with WorkProgress(self._console, f"features of some of {name}", len(split)) as progress:
             rows, unreadable = file.some_rows(starts, partial(self._compute, images, 0, progress))
         indices = np.concatenate(
             [np.arange(start, min(start + file.chunk_rows, len(split))) for start in starts]
@@ -168,7 +168,7 @@ class FeatureCache:
         unreadable: dict[int, str] = {}
         for view, (file, images) in enumerate(zip(files, views, strict=True)):
             what = f"features of {name}" + (f", view {view + 1} of {num_views}" if num_views > 1 else "")
-            with ImageProgress(self._console, what, len(split)) as progress:
+            with WorkProgress(self._console, what, len(split)) as progress:
                 try:
                     unreadable |= file.complete(
                         partial(self._compute, images, view, progress),
@@ -263,7 +263,7 @@ class FeatureCache:
         return halves
 
     def _compute(
-        self, images: ViewImages, view: int, progress: ImageProgress, starts: Sequence[int]
+        self, images: ViewImages, view: int, progress: WorkProgress, starts: Sequence[int]
     ) -> Iterator[Chunk]:
         plan = ChunkPlan(view, starts, len(images.split))
         maker = images.maker(progress)

@@ -24,13 +24,13 @@ from kmcl.models.folder import load_model, remove_unlisted_parts, save_descripti
 from kmcl.models.label_rules import LabelRules
 from kmcl.posthoc.interface import PosthocPart
 from kmcl.storage.atomic import write_json
-from kmcl.training.image_progress import ImageProgress
 from kmcl.training.inference import predict_split
 from kmcl.training.posthoc_fitting import Observations, Observed, corrected, fit_parts
 from kmcl.training.run_data import RunData
 from kmcl.training.run_folder import RunFolder
 from kmcl.training.settings import TrainingSettings
 from kmcl.training.task import Best
+from kmcl.training.work_progress import WorkProgress
 
 
 @dataclass(frozen=True)
@@ -113,8 +113,10 @@ class Finalisation:
         train = self._predict(classifier, "train", parts)
         val = self._predict(classifier, "val", parts)
         seed = self.settings.optimisation.seed
-        with self.console.status(f"fitting post-hoc parts: {', '.join(parts)}"):
-            kept = fit_parts(parts, self.settings.posthoc, train, val, seed)
+        steps = 2 * len(parts)
+        with WorkProgress(self.console, f"fitting {', '.join(parts)}", steps, "steps") as progress:
+            progress.start(steps)
+            kept = fit_parts(parts, self.settings.posthoc, train, val, seed, progress.advance)
         classifier.posthoc.update(kept)
         fitted = tuple(FittedPart(name, part.sizes) for name, part in kept.items())
         description = replace(description, posthoc=fitted)
@@ -137,7 +139,7 @@ class Finalisation:
         split = self.dataset.splits[name]
         observations = Observations(parts or {})
         what = f"{name} for post-hoc parts" if parts else f"predictions of {name}"
-        with ImageProgress(self.console, what, len(split)) as progress:
+        with WorkProgress(self.console, what, len(split)) as progress:
             progress.start(len(split))
             predictions = predict_split(
                 classifier,

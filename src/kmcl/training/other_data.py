@@ -18,8 +18,8 @@ from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.models.classifier import Classifier
 from kmcl.models.folder import load_model
-from kmcl.training.image_progress import ImageProgress
 from kmcl.training.inference import predict_split
+from kmcl.training.work_progress import WorkProgress
 
 ALL_SPLITS = "all"
 
@@ -103,7 +103,7 @@ def _predict(
         ignored=None if split.ignored is None else _matched(split.ignored, dataset.labels, labels, False),
     )
     loader = make_eval_loader(matched, LoaderSettings(image_size=classifier.encoder.input_size))
-    with ImageProgress(console, f"predictions of {name}", len(split)) as progress:
+    with WorkProgress(console, f"predictions of {name}", len(split)) as progress:
         progress.start(len(split))
         return predict_split(classifier, labels, matched, loader, on_progress=progress.advance)
 

@@ -60,8 +60,12 @@ def fit_parts(
     train: Observed,
     val: Observed,
     seed: int,
+    on_step: Callable[[], object] = lambda: None,
 ) -> dict[str, PosthocPart]:
-    """Fit each part on train and tune it on val, one after the other; returns those worth keeping."""
+    """Fit each part on train and tune it on val, one after the other; returns those worth keeping.
+
+    on_step: called after each of the two steps of a part
+    """
     score = map_of_logits(val.predictions)
     logits = val.observations.logits.double()
     targets = torch.from_numpy(train.predictions.targets)
@@ -69,7 +73,9 @@ def fit_parts(
     for chosen in options:
         part = parts[chosen.name]
         part.fit(train.observations.of(chosen.name), targets, chosen, seed)
+        on_step()
         logits = part.tune(val.observations.of(chosen.name), logits, score)
+        on_step()
         if part.is_worth_keeping:
             kept[chosen.name] = part
     return kept

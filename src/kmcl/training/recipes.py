@@ -5,7 +5,8 @@
             the run itself (`training.schedule`), once it knows how long features and steps take here.
 `finetune`  all stages are trained: the head first, then everything, with smaller rates for earlier stages.
 `paper`     the preset of that name.
-`auto`      cached, where the encoder has pretrained weights and stages to freeze, else finetune.
+`auto`      cached, where the encoder has pretrained weights and stages to freeze, else finetune. On an
+            accelerator finetune too, if there are many images and the budget has time for enough epochs.
 
 Settings that were given stay as they are. What a recipe chose is part of the run's settings.yaml, which
 repeats the run on any machine.
@@ -13,10 +14,8 @@ repeats the run on any machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from kmcl.data import Dataset
 from kmcl.data.source_cache import cache_folder
@@ -24,62 +23,27 @@ from kmcl.durations import parse_duration, spell_duration
 from kmcl.encoders.offline_weights import PACKAGES
 from kmcl.encoders.weights import default_weights
 from kmcl.errors import InputError
+from kmcl.training.candidates import (
+    FINETUNE_CANDIDATE,
+    NOMINAL_SECONDS,
+    STUDY_CANDIDATE,
+    Candidate,
+    ImageCounts,
+    allowed_candidates,
+    best_that_fits,
+)
 from kmcl.training.presets import preset_values
-from kmcl.training.throughput import Throughput, measure_throughput
+from kmcl.training.throughput import Throughput, measure_throughput, measure_training
 
 BUDGETS = {"cpu": 600.0, "accelerator": 3600.0}
-SHARE_OF_FEATURES = 0.55
-"""Of the budget, at most, for computing features; the rest is for training."""
-SHARE_OF_ALL = 0.85
-"""Of the budget, for features and the fewest epochs together; the rest is for the start and the end."""
-EPOCH_PER_PASS = 0.5
-"""An epoch on cached features takes half as long as computing them, for all encoders and sizes measured."""
-LONG_BUDGET, EPOCHS_OF_LONG = 300.0, 3.75
-"""Above this budget there must be time for three epochs and the search of the rate, below it for one."""
 LEARNING_RATE = 3e-3
 EPOCHS = 6
 FINETUNE_EPOCHS = 20
-LARGEST_ENLARGEMENT = 1.6
-"""Of the images' longer side: enlarging them further shows an encoder nothing more."""
-COST_EXPONENT = 1.1
-"""Time grows a little faster than multiplications: larger maps leave the processor's cache."""
-NOMINAL_SECONDS = 1.4e-7
-"""For a unit of `Candidate.cost`, on two cores: only decides which candidate is timed first."""
-
-
-class Candidate(NamedTuple):
-    """An encoder, its image size and the number of views."""
-
-    encoder: str
-    image_size: int
-    views: int
-
-    @property
-    def cost(self) -> float:
-        """Multiplications for one view of an image, up to a factor."""
-        return _COSTS.get(self.encoder, 1.0) * self.image_size**2
-
-
-_LITE0, _LITE2 = "tf_efficientnet_lite0", "tf_efficientnet_lite2"
-_COSTS = {_LITE0: 1.0, _LITE2: 1.66}
-"""Multiplications per pixel, of encoders that are compared with one another."""
-CANDIDATES = (
-    Candidate(_LITE0, 128, 1),
-    Candidate(_LITE0, 160, 1),
-    Candidate(_LITE0, 192, 1),
-    Candidate(_LITE0, 224, 1),
-    Candidate(_LITE2, 224, 1),
-    Candidate(_LITE2, 260, 1),
-    Candidate(_LITE2, 320, 1),
-    Candidate(_LITE2, 320, 2),
-    Candidate(_LITE2, 384, 2),
-    Candidate(_LITE2, 384, 3),
-    Candidate(_LITE2, 448, 3),
-    Candidate(_LITE2, 448, 4),
-)
-"""From the cheapest to the dearest; the last that fits the budget is taken."""
-STUDY_CANDIDATE = Candidate(_LITE0, 224, 2)
-"""For comparisons and studies, whose plan must not depend on the speed of the machine."""
+FINETUNE_DEFAULTS = {"epochs": FINETUNE_EPOCHS, "layer_decay": 0.7, "head_epochs": 1}
+FINETUNE_LEAST_IMAGES, FINETUNE_LEAST_EPOCHS = 2000, 8
+"""On an accelerator: with fewer images or epochs, all stages learn less than the last one alone."""
+SHARE_OF_FINETUNING = 0.8
+"""Of the budget, for the epochs of finetune."""
 
 
 class Choice(NamedTuple):
@@ -87,6 +51,16 @@ class Choice(NamedTuple):
 
     values: dict[str, Any]
     line: str
+
+
+class Obstacle(NamedTuple):
+    """Why the first stages of an encoder cannot be frozen.
+
+    is_untrained: whether it has no pretrained weights at all
+    """
+
+    reason: str
+    is_untrained: bool
 
 
 def choose_settings(values: Mapping[str, Any], dataset: Dataset, device: str) -> Choice:
@@ -103,24 +77,23 @@ def choose_settings(values: Mapping[str, Any], dataset: Dataset, device: str) ->
         values["encoder"] = _encoder_of(values["weights"])
     encoder = values.get("encoder")
     obstacle = None if encoder is None else obstacle_to_caching(encoder, values.get("weights"))
-    if recipe == "cached" and obstacle:
-        raise InputError(f"recipe cached: {obstacle}; use --recipe finetune")
-    if recipe == "finetune" or obstacle or values.get("frozen_stages") == 0:
+    if _trains_all_stages(values, obstacle):
         return _finetune(values, obstacle, budget, seconds)
+    if recipe == "auto" and device != "cpu" and "frozen_stages" not in values:
+        epochs = _epochs_of_finetuning(values, dataset, device, seconds)
+        if epochs >= FINETUNE_LEAST_EPOCHS:
+            return _finetune(_with_finetune_encoder(values), None, budget, seconds)
     return _cached(values, dataset, device, seconds)
 
 
 def choose_for_study(values: Mapping[str, Any]) -> dict[str, Any]:
     """Complete the common values of the trainings of a study; nothing is measured."""
     values = dict(values)
-    recipe = values.get("recipe", "auto")
-    if recipe == "paper":
+    if values.get("recipe") == "paper":
         return preset_values("paper", values) | values
     encoder = values.get("encoder") or _encoder_of(values.get("weights"))
     obstacle = obstacle_to_caching(encoder, values.get("weights"))
-    if recipe == "cached" and obstacle:
-        raise InputError(f"recipe cached: {obstacle}; use --recipe finetune")
-    if recipe == "finetune" or obstacle or values.get("frozen_stages") == 0:
+    if _trains_all_stages(values, obstacle):
         return _finetune_defaults(obstacle) | values | {"recipe": "finetune"}
     chosen: dict[str, Any] = {"encoder": encoder, "epochs": EPOCHS, "learning_rate": LEARNING_RATE}
     if "encoder" not in values:
@@ -130,19 +103,14 @@ def choose_for_study(values: Mapping[str, Any]) -> dict[str, Any]:
     return chosen | {"feature_runtime": _installed_runtime()} | values | {"recipe": "cached"}
 
 
-def _encoder_of(weights: str | None) -> str:
-    """The encoder that these weights are for, where only they were given."""
-    return PACKAGES[weights].encoder if weights in PACKAGES else STUDY_CANDIDATE.encoder
-
-
-def obstacle_to_caching(encoder: str, weights: str | None) -> str | None:
-    """Why the first stages of an encoder cannot be frozen; None where they can."""
+def obstacle_to_caching(encoder: str, weights: str | None) -> Obstacle | None:
+    """None where the first stages of an encoder can be frozen."""
     if (weights or default_weights(encoder)) == "none":
-        return f"encoder {encoder} has no pretrained weights"
+        return Obstacle(f"encoder {encoder} has no pretrained weights", is_untrained=True)
     try:
         default_frozen_stages(encoder)
     except InputError as error:
-        return str(error).rstrip(".")
+        return Obstacle(str(error).rstrip("."), is_untrained=False)
     return None
 
 
@@ -154,11 +122,24 @@ def default_frozen_stages(encoder: str) -> int:
     return stages - max(1, stages // 6)
 
 
-def _finetune(values: dict[str, Any], obstacle: str | None, budget: Any, seconds: float) -> Choice:
+def _trains_all_stages(values: Mapping[str, Any], obstacle: Obstacle | None) -> bool:
+    """Whether what was given, or the encoder, leaves only finetune."""
+    recipe = values.get("recipe", "auto")
+    if recipe == "cached" and obstacle:
+        raise InputError(f"recipe cached: {obstacle.reason}; use --recipe finetune")
+    return recipe == "finetune" or obstacle is not None or values.get("frozen_stages") == 0
+
+
+def _encoder_of(weights: str | None) -> str:
+    """The encoder that these weights are for, where only they were given."""
+    return PACKAGES[weights].encoder if weights in PACKAGES else STUDY_CANDIDATE.encoder
+
+
+def _finetune(values: dict[str, Any], obstacle: Obstacle | None, budget: Any, seconds: float) -> Choice:
     chosen = _finetune_defaults(obstacle) | values | {"recipe": "finetune"}
     line = "recipe finetune: all stages are trained"
     if obstacle:
-        line += f" ({obstacle})"
+        line += f" ({obstacle.reason})"
     if budget is not None or obstacle is None:
         chosen |= {"budget": seconds}
         if "epochs" not in values:
@@ -167,10 +148,32 @@ def _finetune(values: dict[str, Any], obstacle: str | None, budget: Any, seconds
     return Choice(chosen, line)
 
 
-def _finetune_defaults(obstacle: str | None) -> dict[str, Any]:
-    if obstacle and "no pretrained" in obstacle:
-        return {}
-    return {"epochs": FINETUNE_EPOCHS, "layer_decay": 0.7, "head_epochs": 1}
+def _finetune_defaults(obstacle: Obstacle | None) -> dict[str, Any]:
+    return {} if obstacle is not None and obstacle.is_untrained else dict(FINETUNE_DEFAULTS)
+
+
+def _with_finetune_encoder(values: dict[str, Any]) -> dict[str, Any]:
+    if "encoder" in values:
+        return values
+    chosen = {"encoder": FINETUNE_CANDIDATE.encoder, "image_size": FINETUNE_CANDIDATE.image_size}
+    return chosen | values
+
+
+def _epochs_of_finetuning(values: Mapping[str, Any], dataset: Dataset, device: str, seconds: float) -> float:
+    """How many epochs of the whole network the budget has time for; 0 with too few images."""
+    num_train = len(dataset.splits["train"])
+    if num_train < FINETUNE_LEAST_IMAGES:
+        return 0.0
+    chosen = _with_finetune_encoder(dict(values))
+    step = measure_training(
+        chosen["encoder"],
+        chosen.get("weights"),
+        chosen.get("image_size"),
+        dataset.splits["train"],
+        device,
+        1 if chosen.get("grey") else 3,
+    )
+    return SHARE_OF_FINETUNING * seconds / (num_train * step)
 
 
 def _cached(values: dict[str, Any], dataset: Dataset, device: str, seconds: float) -> Choice:
@@ -180,8 +183,8 @@ def _cached(values: dict[str, Any], dataset: Dataset, device: str, seconds: floa
             "feature_runtime": _installed_runtime(),
         }
         return Choice(fixed | values | {"recipe": "cached"}, "recipe cached: with the settings given")
-    candidates = _candidates(values, dataset)
-    images = _Images.of(dataset, with_test=values.get("measure_test") is not False)
+    candidates = allowed_candidates(values, dataset)
+    images = ImageCounts.of(dataset, with_test=values.get("measure_test") is not False)
 
     def measure(candidate: Candidate) -> Throughput:
         stages = values.get("frozen_stages") or default_frozen_stages(candidate.encoder)
@@ -197,14 +200,14 @@ def _cached(values: dict[str, Any], dataset: Dataset, device: str, seconds: floa
         )
 
     # What is measured should be what is taken: its stages are exported and timed as they will run.
-    measured_one = _best_that_fits(candidates, images, seconds, lambda c: c.cost * NOMINAL_SECONDS)
-    measured = measure(measured_one)
-    candidate = _best_that_fits(candidates, images, seconds, _seconds_by(measured, measured_one))
-    if candidate[:2] != measured_one[:2]:
-        measured_one, measured = candidate, measure(candidate)
+    timed = best_that_fits(candidates, images, seconds, lambda c: c.cost * NOMINAL_SECONDS)
+    measured = measure(timed)
+    candidate = best_that_fits(candidates, images, seconds, measured.for_candidates(timed))
+    if candidate[:2] != timed[:2]:
+        timed, measured = candidate, measure(candidate)
         no_larger = candidates[: candidates.index(candidate) + 1]
-        candidate = _best_that_fits(no_larger, images, seconds, _seconds_by(measured, measured_one))
-    expected = images.passes(candidate.views) * _seconds_by(measured, measured_one)(candidate)
+        candidate = best_that_fits(no_larger, images, seconds, measured.for_candidates(timed))
+    expected = images.passes(candidate.views) * measured.for_candidates(timed)(candidate)
     to_choose = [name for name in ("cached_views", "learning_rate", "epochs") if name not in values]
     chosen: dict[str, Any] = {
         "encoder": candidate.encoder,
@@ -216,7 +219,7 @@ def _cached(values: dict[str, Any], dataset: Dataset, device: str, seconds: floa
         "epochs": EPOCHS,
     }
     chosen |= values | {"recipe": "cached", "budget": seconds, "to_choose": tuple(to_choose)}
-    return Choice(chosen, _told(chosen, measured_one, measured, expected))
+    return Choice(chosen, _told(chosen, timed, measured, expected))
 
 
 def _told(chosen: Mapping[str, Any], timed: Candidate, measured: Throughput, expected: float) -> str:
@@ -229,94 +232,6 @@ def _told(chosen: Mapping[str, Any], timed: Candidate, measured: Throughput, exp
         f"{measured.runtime}); then learning rates are tried and the rest is trained. --recipe finetune "
         "trains all stages."
     )
-
-
-def _candidates(values: Mapping[str, Any], dataset: Dataset) -> list[Candidate]:
-    """Those that agree with what was given, the cheapest first."""
-    encoder, size, views = values.get("encoder"), values.get("image_size"), values.get("cached_views")
-    if encoder is None:
-        candidates = [c for c in CANDIDATES if default_weights(c.encoder) != "none"]
-    else:
-        candidates = _sizes_of(encoder)
-    if values.get("augmentation") == "none":
-        views = 1
-    if views is not None:
-        candidates = [c._replace(views=views) for c in candidates]
-    if size is not None:
-        candidates = [c._replace(image_size=size) for c in candidates]
-    else:
-        largest = LARGEST_ENLARGEMENT * _longer_side(dataset)
-        candidates = [c for c in candidates if c.image_size <= largest] or candidates[:1]
-    return list(dict.fromkeys(candidates))
-
-
-def _sizes_of(encoder: str) -> list[Candidate]:
-    """An encoder of the user's choice: at its own size, smaller, and (where it can) larger."""
-    from kmcl.encoders.timm_encoder import own_size
-
-    size, is_fixed = own_size(encoder)
-    if is_fixed:
-        return [Candidate(encoder, size, views) for views in (1, 2, 3)]
-    smaller = [Candidate(encoder, int(size * part) // 32 * 32, 1) for part in (0.6, 0.8)]
-    larger = int(size * 1.3) // 32 * 32
-    return [*smaller, Candidate(encoder, size, 1), Candidate(encoder, size, 2)] + [
-        Candidate(encoder, larger, views) for views in (2, 3)
-    ]
-
-
-def _longer_side(dataset: Dataset, most: int = 16) -> float:
-    """The median longer side of some training images in pixels."""
-    images = dataset.splits["train"].images
-    rows = np.linspace(0, len(images) - 1, min(most, len(images)), dtype=int)
-    sides = []
-    for row in rows:
-        try:
-            sides.append(max(images.load(int(row)).shape[:2]))
-        except InputError:
-            continue  # reported when the features are computed
-    return float(np.median(sides)) if sides else float("inf")
-
-
-class _Images(NamedTuple):
-    """How many images of a dataset need features: of each view of train, and besides."""
-
-    train: int
-    other: int
-
-    @classmethod
-    def of(cls, dataset: Dataset, *, with_test: bool) -> _Images:
-        others = ("val", "test") if with_test else ("val",)
-        other = sum(len(dataset.splits[name]) for name in others if name in dataset.splits)
-        return cls(len(dataset.splits["train"]), other)
-
-    def passes(self, views: int) -> int:
-        return self.other + views * self.train
-
-
-def _seconds_by(measured: Throughput, timed: Candidate) -> Callable[[Candidate], float]:
-    """Seconds that one image takes with any candidate, from those of the one that was timed."""
-    return lambda candidate: measured.seconds_per_image((candidate.cost / timed.cost) ** COST_EXPONENT)
-
-
-def _best_that_fits(
-    candidates: Sequence[Candidate],
-    images: _Images,
-    budget: float,
-    seconds_per_image: Callable[[Candidate], float],
-) -> Candidate:
-    """The last candidate whose features fit into their share of the budget and leave time for some epochs,
-    else the first.
-    """
-    epochs = EPOCHS_OF_LONG if budget >= LONG_BUDGET else 1.0
-
-    def fits(candidate: Candidate) -> bool:
-        seconds = seconds_per_image(candidate)
-        features = images.passes(candidate.views) * seconds
-        training = epochs * EPOCH_PER_PASS * images.train * seconds
-        return features <= SHARE_OF_FEATURES * budget and features + training <= SHARE_OF_ALL * budget
-
-    fitting = [candidate for candidate in candidates if fits(candidate)]
-    return fitting[-1] if fitting else candidates[0]
 
 
 def _default_budget(device: str) -> float:

@@ -10,11 +10,12 @@ import copy
 import itertools
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from rich.console import Console
 
 from kmcl.data.batches import Batch
 from kmcl.data.dataset import Split
@@ -27,6 +28,7 @@ from kmcl.models.classifier import Classifier
 from kmcl.training.inference import predict_split
 from kmcl.training.optimisation import make_optimiser
 from kmcl.training.settings import OptimisationSettings
+from kmcl.training.work_progress import WorkProgress
 
 RATE_FACTORS = (1.0, 1 / 3, 3.0)
 """Of the recipe's learning rate: those that are tried, in this order."""
@@ -101,6 +103,7 @@ class ScheduleSearch:
     val_split: Split | None
     from_rows: bool
     device: str
+    console: Console
 
     def choose(self, seconds: float | None, *, search_rate: bool, choose_epochs: bool) -> Schedule:
         """Within `seconds`; without a limit, the epochs of the settings and trials of a fixed length."""
@@ -121,13 +124,19 @@ class ScheduleSearch:
             part = SHARE_OF_SEARCH * epochs / (1 - SHARE_OF_SEARCH) / len(RATE_FACTORS)
             num_steps = math.floor(part * steps)
             if num_steps >= FEWEST_TRIAL_STEPS:
-                trials = [self._try(rate * factor, num_steps) for factor in RATE_FACTORS]
+                trials = self._try_rates([rate * factor for factor in RATE_FACTORS], num_steps)
                 rate = max(trials, key=lambda trial: trial.val_map).learning_rate
         return Schedule(rate, epochs, tuple(trials), per_epoch)
 
-    def _try(self, rate: float, num_steps: int) -> Trial:
+    def _try_rates(self, rates: list[float], num_steps: int) -> list[Trial]:
+        total = num_steps * len(rates)
+        with WorkProgress(self.console, "trying learning rates", total, "steps") as progress:
+            progress.start(total)
+            return [self._try(rate, num_steps, progress.advance) for rate in rates]
+
+    def _try(self, rate: float, num_steps: int, on_step: Callable[[], object]) -> Trial:
         try:
-            return Trial(rate, self._val_map(self._train(rate, num_steps)))
+            return Trial(rate, self._val_map(self._train(rate, num_steps, on_step)))
         except (NonFiniteError, InputError):  # training diverged: no other rate is worse
             return Trial(rate, -1.0)
 
@@ -141,7 +150,7 @@ class ScheduleSearch:
         # Validation runs the model and its moving average, forward only.
         return step * (len(self.train) + 0.6 * num_val)
 
-    def _train(self, rate: float, num_steps: int) -> Classifier:
+    def _train(self, rate: float, num_steps: int, on_step: Callable[[], object] = lambda: None) -> Classifier:
         """A copy, trained for some steps; the random numbers of the run are not touched."""
         settings = self.settings.model_copy(update={"learning_rate": rate})
         classifier = copy.deepcopy(self.classifier).to(self.device).train()
@@ -157,6 +166,7 @@ class ScheduleSearch:
                 terms.total.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
                 schedule.step()
+                on_step()
         return classifier
 
     def _batches(self, num_steps: int) -> Iterator[Batch]:

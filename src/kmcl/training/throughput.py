@@ -1,4 +1,4 @@
-"""How fast this machine computes features: measured on a few batches before a run is planned."""
+"""How fast this machine computes features and trains: measured on a few batches before a run is planned."""
 
 from __future__ import annotations
 
@@ -18,10 +18,15 @@ from kmcl.data.decoding import DecodedImages
 from kmcl.encoders import open_encoder
 from kmcl.encoders.weights import default_weights
 from kmcl.models.classifier import Classifier
-from kmcl.training.frozen_runtime import BATCH, FrozenRuntime, RuntimeName, open_runtime
+from kmcl.training.candidates import Candidate
+from kmcl.training.frozen_runtime import FrozenRuntime, RuntimeName, open_runtime
 
 SECONDS = 1.5
 """Time for each measurement."""
+COST_EXPONENT = 1.1
+"""Time grows a little faster than multiplications: larger maps leave the processor's cache."""
+BATCH, TRAINING_BATCH = 16, 32
+"""Images of a measurement."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,10 @@ class Throughput:
         """For an encoder and image size that need `cost` times the multiplications of the measured ones."""
         # Worker processes decode while the stages run, on the same cores.
         return cost * self.seconds_of_stages[self.runtime] + self.seconds_of_decoding / available_cores()
+
+    def for_candidates(self, timed: Candidate) -> Callable[[Candidate], float]:
+        """Seconds that one image takes with any candidate, from those of the one that was timed."""
+        return lambda candidate: self.seconds_per_image((candidate.cost / timed.cost) ** COST_EXPONENT)
 
 
 def measure_throughput(
@@ -78,9 +87,39 @@ def measure_throughput(
         opened_before = runtime
         some = pixels if name == "onnxruntime" else pixels[:4]  # the slower one need not take long
         seconds[name] = _time(lambda run=runtime, some=some: run(some)) / len(some)  # type: ignore[misc]
+    return Throughput(seconds, _seconds_of_decoding(split, size))
+
+
+def measure_training(
+    encoder: str,
+    weights: str | None,
+    image_size: int | None,
+    split: Split,
+    device: str,
+    in_channels: int = 3,
+) -> float:
+    """Seconds that one image takes when all stages are trained, loading included."""
+    opened = open_encoder(
+        encoder, weights or default_weights(encoder), in_channels=in_channels, image_size=image_size
+    )
+    network = opened.to(device).train().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    size = opened.input_size
+    images = torch.rand(TRAINING_BATCH, in_channels, size, size, device=device)
+
+    def step() -> float:
+        network.zero_grad()
+        network(images).pooled.sum().backward()
+        return float(next(network.parameters()).grad.sum())  # waits for the device
+
+    # Worker processes load images while an accelerator computes.
+    loading = _seconds_of_decoding(split, size) / available_cores()
+    return max(_time(step) / TRAINING_BATCH, loading)
+
+
+def _seconds_of_decoding(split: Split, size: int) -> float:
     source = DecodedImages(split.images, size)
     rows = np.arange(min(len(split), BATCH))
-    return Throughput(seconds, _time(lambda: source.rows(rows)) / len(rows))
+    return _time(lambda: source.rows(rows)) / len(rows)
 
 
 def _time(work: Callable[[], Any]) -> float:

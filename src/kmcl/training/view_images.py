@@ -20,7 +20,7 @@ from kmcl.data.decoding import DecodedImages, ImageSource
 from kmcl.data.loading import LoaderSettings
 from kmcl.data.sampling import BatchPlan
 from kmcl.errors import InputError
-from kmcl.training.image_progress import ImageProgress
+from kmcl.training.work_progress import WorkProgress
 
 VIEW_SEED = 0
 """Seed of the augmentation of views. Not the seed of the run: runs with different seeds share their files."""
@@ -62,7 +62,7 @@ class ViewImages:
             raise InputError(delivery.failure or "the images cannot be read")
         return hashlib.sha256(delivery.batch.images.contiguous().numpy().tobytes()).hexdigest()[:32]
 
-    def maker(self, progress: ImageProgress) -> BatchMaker:
+    def maker(self, progress: WorkProgress) -> BatchMaker:
         """Builds batches of any view; with an image cache, images are decoded once for all views."""
         if self._source is None:
             self._source = open_cached(

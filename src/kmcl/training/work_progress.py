@@ -1,4 +1,4 @@
-"""Progress over images: a bar with the time left in a terminal, otherwise a line now and then."""
+"""Progress of long work: a bar with the time left in a terminal, otherwise a line now and then."""
 
 from __future__ import annotations
 
@@ -11,18 +11,23 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 SECONDS_BETWEEN_LINES = 30.0
 
 
-class ImageProgress:
-    """Prints nothing until it is started or has to wait for another process."""
+class WorkProgress:
+    """Prints nothing until it is started or has to wait for another process.
 
-    def __init__(self, console: Console, what: str, num_images: int) -> None:
+    most: units of work, of which `start` may say that fewer are to be done
+    unit: what they are, for people
+    """
+
+    def __init__(self, console: Console, what: str, most: int, unit: str = "images") -> None:
         self._console = console
         self._what = what
-        self._num_images = num_images
+        self._most = most
+        self._unit = unit
         self._total = self._done = 0
         self._bar: Progress | None = None
         self._started = self._told = 0.0
 
-    def __enter__(self) -> ImageProgress:
+    def __enter__(self) -> WorkProgress:
         return self
 
     def __exit__(
@@ -34,7 +39,7 @@ class ImageProgress:
         if kind is None:
             seconds = time.perf_counter() - self._started
             rate = self._done / max(seconds, 1e-9)
-            self._print(f"{self._what}: {self._done} images in {seconds:.1f} s ({rate:.0f} a second)")
+            self._print(f"{self._what}: {self._done} {self._unit} in {seconds:.1f} s ({rate:.3g} a second)")
 
     def wait_for_another(self) -> None:
         self._print(f"{self._what}: another process computes them; waiting for it")
@@ -47,9 +52,9 @@ class ImageProgress:
             self._told = now
             self._print(f"{self._what}: {num_done} of {num_images} images decoded")
 
-    def start(self, num_images: int) -> None:
-        """Start the bar: `num_images` are to be processed, at most all."""
-        self._total = min(num_images, self._num_images)
+    def start(self, total: int) -> None:
+        """Start the bar: `total` units are to be done, at most all."""
+        self._total = min(total, self._most)
         self._started = self._told = time.perf_counter()
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -64,8 +69,9 @@ class ImageProgress:
         self._bar.add_task(self._what, total=self._total)
         self._bar.start()
 
-    def advance(self, num_images: int) -> None:
-        self._done += num_images
+    def advance(self, done: int = 1) -> None:
+        """Some more units are done."""
+        self._done += done
         if self._bar is not None and self._console.is_terminal:
             self._bar.update(self._bar.task_ids[0], completed=self._done)
             return
@@ -73,7 +79,7 @@ class ImageProgress:
         if now - self._told >= SECONDS_BETWEEN_LINES:
             self._told = now
             left = (now - self._started) / self._done * max(0, self._total - self._done)
-            self._print(f"{self._what}: {self._done} of {self._total} images, about {left:.0f} s left")
+            self._print(f"{self._what}: {self._done} of {self._total} {self._unit}, about {left:.0f} s left")
 
     def _print(self, text: str) -> None:
         self._console.print(text, highlight=False, soft_wrap=True)

@@ -1,0 +1,146 @@
+"""What a recipe can choose from: an encoder, an image size and a number of views, by what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kmcl.data import Dataset
+from kmcl.encoders.weights import default_weights
+from kmcl.errors import InputError
+
+SHARE_OF_FEATURES = 0.55
+"""Of the budget, at most, for computing features; the rest is for training."""
+SHARE_OF_ALL = 0.85
+"""Of the budget, for features and the fewest epochs together; the rest is for the start and the end."""
+EPOCH_PER_PASS = 0.5
+"""An epoch on cached features takes half as long as computing them, for all encoders and sizes measured."""
+LONG_BUDGET, EPOCHS_OF_LONG = 300.0, 3.75
+"""Above this budget there must be time for three epochs and the search of the rate, below it for one."""
+LARGEST_ENLARGEMENT = 1.6
+"""Of the images' longer side: enlarging them further shows an encoder nothing more."""
+NOMINAL_SECONDS = 1.4e-7
+"""For a unit of `Candidate.cost`, on two cores: only decides which candidate is timed first."""
+
+LITE0, LITE2 = "tf_efficientnet_lite0", "tf_efficientnet_lite2"
+_COSTS = {LITE0: 1.0, LITE2: 1.66}
+"""Multiplications per pixel, of encoders that are compared with one another."""
+
+
+class Candidate(NamedTuple):
+    """An encoder, its image size and the number of views."""
+
+    encoder: str
+    image_size: int
+    views: int
+
+    @property
+    def cost(self) -> float:
+        """Multiplications for one view of an image, up to a factor."""
+        return _COSTS.get(self.encoder, 1.0) * self.image_size**2
+
+
+CANDIDATES = (
+    Candidate(LITE0, 128, 1),
+    Candidate(LITE0, 160, 1),
+    Candidate(LITE0, 192, 1),
+    Candidate(LITE0, 224, 1),
+    Candidate(LITE2, 224, 1),
+    Candidate(LITE2, 260, 1),
+    Candidate(LITE2, 320, 1),
+    Candidate(LITE2, 320, 2),
+    Candidate(LITE2, 384, 2),
+    Candidate(LITE2, 384, 3),
+    Candidate(LITE2, 448, 3),
+    Candidate(LITE2, 448, 4),
+)
+"""From the cheapest to the dearest; the last that fits the budget is taken."""
+STUDY_CANDIDATE = Candidate(LITE0, 224, 2)
+"""For comparisons and studies, whose plan must not depend on the speed of the machine."""
+FINETUNE_CANDIDATE = Candidate(LITE2, 320, 1)
+"""What is trained as a whole where an accelerator has the time for it."""
+
+
+class ImageCounts(NamedTuple):
+    """How many images of a dataset need features: of each view of train, and besides."""
+
+    train: int
+    other: int
+
+    @classmethod
+    def of(cls, dataset: Dataset, *, with_test: bool) -> ImageCounts:
+        others = ("val", "test") if with_test else ("val",)
+        other = sum(len(dataset.splits[name]) for name in others if name in dataset.splits)
+        return cls(len(dataset.splits["train"]), other)
+
+    def passes(self, views: int) -> int:
+        return self.other + views * self.train
+
+
+def allowed_candidates(values: Mapping[str, Any], dataset: Dataset) -> list[Candidate]:
+    """Those that agree with what was given, the cheapest first."""
+    encoder, size, views = values.get("encoder"), values.get("image_size"), values.get("cached_views")
+    if encoder is None:
+        candidates = [c for c in CANDIDATES if default_weights(c.encoder) != "none"]
+    else:
+        candidates = _sizes_of(encoder)
+    if values.get("augmentation") == "none":
+        views = 1
+    if views is not None:
+        candidates = [c._replace(views=views) for c in candidates]
+    if size is not None:
+        candidates = [c._replace(image_size=size) for c in candidates]
+    else:
+        largest = LARGEST_ENLARGEMENT * longer_side(dataset)
+        candidates = [c for c in candidates if c.image_size <= largest] or candidates[:1]
+    return list(dict.fromkeys(candidates))
+
+
+def best_that_fits(
+    candidates: Sequence[Candidate],
+    images: ImageCounts,
+    budget: float,
+    seconds_per_image: Callable[[Candidate], float],
+) -> Candidate:
+    """The last candidate whose features fit into their share of the budget and leave time for some epochs,
+    else the first.
+    """
+    epochs = EPOCHS_OF_LONG if budget >= LONG_BUDGET else 1.0
+
+    def fits(candidate: Candidate) -> bool:
+        seconds = seconds_per_image(candidate)
+        features = images.passes(candidate.views) * seconds
+        training = epochs * EPOCH_PER_PASS * images.train * seconds
+        return features <= SHARE_OF_FEATURES * budget and features + training <= SHARE_OF_ALL * budget
+
+    fitting = [candidate for candidate in candidates if fits(candidate)]
+    return fitting[-1] if fitting else candidates[0]
+
+
+def longer_side(dataset: Dataset, most: int = 16) -> float:
+    """The median longer side of some training images in pixels."""
+    images = dataset.splits["train"].images
+    rows = np.linspace(0, len(images) - 1, min(most, len(images)), dtype=int)
+    sides = []
+    for row in rows:
+        try:
+            sides.append(max(images.load(int(row)).shape[:2]))
+        except InputError:
+            continue  # reported when the features are computed
+    return float(np.median(sides)) if sides else float("inf")
+
+
+def _sizes_of(encoder: str) -> list[Candidate]:
+    """An encoder of the user's choice: at its own size, smaller, and (where it can) larger."""
+    from kmcl.encoders.timm_encoder import own_size
+
+    size, is_fixed = own_size(encoder)
+    if is_fixed:
+        return [Candidate(encoder, size, views) for views in (1, 2, 3)]
+    smaller = [Candidate(encoder, int(size * part) // 32 * 32, 1) for part in (0.6, 0.8)]
+    larger = int(size * 1.3) // 32 * 32
+    return [*smaller, Candidate(encoder, size, 1), Candidate(encoder, size, 2)] + [
+        Candidate(encoder, larger, views) for views in (2, 3)
+    ]
