@@ -212,7 +212,10 @@ def test_a_disk_that_fills_up_ends_in_a_warning_and_an_uncached_source(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(chunk_file, "_write", write)
-    with pytest.warns(CacheWarning, match=r"No space left on device; continuing without it.*free some space"):
+    refusal = (
+        r"\.pixels: cannot be written: No space left on device \(3,840 bytes needed, [\d,]+ bytes free\)"
+    )
+    with pytest.warns(CacheWarning, match=rf"{refusal}; continuing without it.*free some space"):
         source = open_in(tmp_path, CountingStore())
     assert isinstance(source, DecodedImages)
     assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
@@ -220,9 +223,11 @@ def test_a_disk_that_fills_up_ends_in_a_warning_and_an_uncached_source(
 
 def test_too_little_space_is_said_before_decoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr(cache_file.shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr("kmcl.storage.atomic.shutil.disk_usage", lambda path: usage)
     store = CountingStore()
-    with pytest.warns(CacheWarning, match=r"only 0.00 GB are free on the disk of"):
+    with pytest.warns(
+        CacheWarning, match=r"No space left on device \(7,680 bytes needed, 1,000 bytes free\)"
+    ):
         assert isinstance(open_in(tmp_path, store), DecodedImages)
     assert store.num_decoded == cache_file.NUM_SAMPLED_IMAGES
 

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from kmcl.storage import chunk_file as storage
+from kmcl.storage.atomic import WriteError
 from kmcl.storage.chunk_file import Chunk, ChunkFile
 
 CHUNK_ROWS = 64
@@ -136,12 +138,49 @@ def test_after_a_full_disk_the_chunks_stay_or_go(tmp_path: Path, monkeypatch, ke
         write(file, data, offset)
 
     monkeypatch.setattr(storage, "_write", fill_up)
-    with pytest.raises(OSError, match="No space left"):
+    needed = ROWS[2 * CHUNK_ROWS :].nbytes
+    reason = (
+        rf"name\.features: cannot be written: No space left on device \({needed:,} bytes needed, [\d,]+ bytes"
+    )
+    with pytest.raises(WriteError, match=reason):
         chunk_file(tmp_path).complete(Computation(), keep_partial=keep_partial)
     left = {path.name for path in tmp_path.iterdir()}
     assert left == ({"name.chunks", "name.features.partial"} if keep_partial else set()) | {"name.lock"}
     monkeypatch.undo()
     assert complete(tmp_path) == ([2 * CHUNK_ROWS] if keep_partial else [0, CHUNK_ROWS, 2 * CHUNK_ROWS])
+
+
+def test_a_disk_that_refuses_the_journal(tmp_path: Path, monkeypatch):
+    def refuse(journal: object, line: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(storage, "_append", refuse)
+    for take in (lambda file: file.complete(Computation()), lambda file: file.some_rows([0], Computation())):
+        with pytest.raises(WriteError, match=r"name\.features: cannot be written: No space left"):
+            take(chunk_file(tmp_path))
+    monkeypatch.undo()
+    assert complete(tmp_path) == [0, CHUNK_ROWS, 2 * CHUNK_ROWS]
+
+
+def test_a_disk_that_refuses_the_lock(tmp_path: Path, monkeypatch):
+    @contextmanager
+    def refuse(path: Path, on_wait: object) -> Iterator[None]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+        yield
+
+    monkeypatch.setattr(storage, "locked", refuse)
+    with pytest.raises(WriteError, match=rf"\({ROWS.nbytes:,} bytes needed, "):
+        chunk_file(tmp_path).complete(Computation())
+
+
+def test_what_computing_cannot_read_is_not_taken_for_a_refused_write(tmp_path: Path):
+    def fail(starts: object) -> Iterator[Chunk]:
+        raise OSError(errno.EIO, "Input/output error", "image.png")
+        yield
+
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        chunk_file(tmp_path).complete(fail)
+    assert not isinstance(caught.value, WriteError)
 
 
 def test_a_chunk_of_the_wrong_size_is_an_error(tmp_path: Path):

@@ -24,6 +24,7 @@ from kmcl.methods.output import HeadOutput
 from kmcl.models.classifier import Classifier
 from kmcl.models.folder import load_model
 from kmcl.serving import load
+from kmcl.storage.atomic import WriteError
 from kmcl.training.feature_cache import FeatureCache
 from kmcl.training.lightning import Callback
 from kmcl.training.resolution import resolve_settings
@@ -269,8 +270,11 @@ def test_too_many_stages_are_refused(tmp_path: Path):
 
 def test_what_does_not_fit_on_the_disk_is_refused_beforehand(tmp_path: Path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr("kmcl.training.feature_cache.shutil.disk_usage", lambda folder: usage)
-    with pytest.raises(InputError, match=r"features of train need .* GB .*fewer --cached-views"):
+    monkeypatch.setattr("kmcl.storage.atomic.shutil.disk_usage", lambda folder: usage)
+    needed = (
+        r"\.features: cannot be written: No space left on device \([\d,]+ bytes needed, 1,000 bytes free\)"
+    )
+    with pytest.raises(WriteError, match=rf"{needed}; .*fewer --cached-views"):
         train(settings_with(tmp_path / "cache"), tmp_path / "run")
 
 

@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from full_disk import no_room
 from kmcl.encoders import open_encoder
 from kmcl.models.classifier import Classifier
+from kmcl.storage.atomic import WriteError
 from kmcl.training import frozen_runtime
 from kmcl.training.frozen_runtime import TOLERANCE, open_runtime
 
@@ -53,9 +55,19 @@ def test_a_file_that_computes_something_else_is_not_used(tmp_path: Path):
     (file,) = tmp_path.glob("*.onnx")
     model = classifier()
     other = classifier(stages=1)
-    frozen_runtime._export(other, file)
+    file.write_bytes(frozen_runtime._export(other))
     runtime = open_runtime("onnxruntime", model, "cpu", tmp_path)
     assert torch.equal(runtime(images(2)), open_runtime("torch", model, "cpu", tmp_path)(images(2)))
+
+
+def test_no_room_for_the_exported_stages_is_not_hidden_by_torch(tmp_path: Path):
+    """Where they do not fit, features do not either; and torch's would differ in the last digits."""
+    reason = r"\.onnx: cannot be written: File too large \([\d,]+ bytes needed, "
+    with pytest.raises(WriteError, match=reason), no_room():
+        open_runtime("onnxruntime", classifier(), "cpu", tmp_path)
+    assert not list(tmp_path.iterdir())
+    open_runtime("onnxruntime", classifier(), "cpu", tmp_path)
+    assert [path.suffix for path in tmp_path.iterdir()] == [".onnx"]
 
 
 def test_without_the_packages_torch_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -4,31 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
-import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from full_disk import no_room
 from kmcl.storage.atomic import WriteError, write_bytes
 from kmcl.training.lightning import TensorBoardLogger
 from kmcl.training.log_errors import explaining_refused_logs
-
-
-@contextmanager
-def no_room() -> Iterator[None]:
-    """A real refusal: this process cannot write a byte to a file."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, previous)
 
 
 def log_to(logger: TensorBoardLogger) -> None:

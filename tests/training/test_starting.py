@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,14 @@ from PIL import Image
 from torch import nn
 
 import kmcl
+from full_disk import no_room
 from kmcl.errors import InputError
+from kmcl.storage.atomic import WriteError, replacing
 from kmcl.training.resolution import resolve_settings
+from kmcl.training.run_data import RunData
 from kmcl.training.run_folder import RunFolder
 from kmcl.training.starting import with_absolute_paths
-from kmcl.training.train import train
+from kmcl.training.train import resume, train
 
 BUDGET = {"encoder": "small_convnet", "image_size": 16, "epochs": 1, "workers": 0, "batch_size": 4}
 
@@ -105,3 +109,34 @@ def test_a_run_is_found_again_from_any_folder(table: Path, monkeypatch):
     kmcl.resume("../run", progress=False)
     external = kmcl.evaluate("../run", data=table, progress=False)
     assert external.mean_average_precision == pytest.approx(kmcl.evaluate("../run").mean_average_precision)
+
+
+def test_what_a_killed_start_left_unfinished_is_not_in_the_way(table: Path):
+    run = table.parent / "run"
+    run.mkdir()
+    with replacing(run / "settings.yaml") as temporary:
+        temporary.write_text("data:")
+        left = temporary.name
+    (run / "settings.yaml").rename(run / left)  # a killed process neither renames nor removes it
+    train(resolve_settings(f"table:{table}", flags=BUDGET), run)
+    assert (run / "metrics.json").is_file()
+
+
+def test_a_full_disk_before_training_leaves_the_run_to_be_resumed(table: Path, monkeypatch):
+    def refuse(*arguments: object, **named: object) -> None:
+        raise WriteError(table.parent / "cache", OSError(errno.ENOSPC, "No space left on device"), 5)
+
+    run = table.parent / "run"
+    with monkeypatch.context() as full:
+        full.setattr(RunData, "train_loader", refuse)
+        with pytest.raises(WriteError):
+            train(resolve_settings(f"table:{table}", flags=BUDGET), run)
+    resume(run)
+    assert (run / "metrics.json").is_file()
+
+
+def test_a_full_disk_under_the_settings_leaves_nothing(table: Path):
+    run = table.parent / "run"
+    with pytest.raises(WriteError, match=r"settings\.yaml"), no_room():
+        train(resolve_settings(f"table:{table}", flags=BUDGET), run)
+    assert not run.exists()

@@ -55,6 +55,15 @@ def serve(
             show_default="none",
         ),
     ] = None,
+    trusted_proxy: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            metavar="ADDRESS",
+            help="Count the requests that come from this address or network by the client that their "
+            "X-Forwarded-For names, as is done for this machine's own address; may be repeated.",
+            show_default="none",
+        ),
+    ] = None,
     batch_size: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(min=1, help="Maximum number of images per batch.", show_default="by image size"),
@@ -81,7 +90,13 @@ def serve(
     from kmcl.serving.service.hosts import allowed_hosts
     from kmcl.serving.service.server import open_socket
     from kmcl.serving.service.server import serve as serve_until_stopped
-    from kmcl.serving.service.settings import KILOBYTE, MEGABYTE, MEGAPIXEL, ServiceSettings
+    from kmcl.serving.service.settings import (
+        KILOBYTE,
+        LOCAL_PROXIES,
+        MEGABYTE,
+        MEGAPIXEL,
+        ServiceSettings,
+    )
 
     opened = open_socket(host, port)
     settings = ServiceSettings(
@@ -98,6 +113,7 @@ def serve(
         header_seconds=header_timeout,
         min_body_rate=round(min_body_rate * KILOBYTE),
         allowed_hosts=allowed_hosts(opened, host, tuple(allowed_host or ())),
+        trusted_proxies=(*LOCAL_PROXIES, *(trusted_proxy or ())),
         token=token or None,
     )
     predictor = with_engine(load(run), engine, partial(typer.echo, err=True))

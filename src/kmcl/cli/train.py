@@ -112,6 +112,8 @@ def _run(console: Console, folder: Path, plan: Plan | None, began: float | None 
 
 
 def _say_how_to_continue(folder: Path) -> None:
+    if not (folder / "settings.yaml").is_file():
+        return  # nothing was begun
     checkpoint = folder / "checkpoints" / "last.ckpt"
     if checkpoint.is_file():
         typer.echo(

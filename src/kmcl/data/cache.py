@@ -28,6 +28,7 @@ from kmcl.data.dataset import ImageStore
 from kmcl.data.decoding import DecodedImages, ImageSource, Progress, Rows, decode_many
 from kmcl.data.source_cache import cache_folder
 from kmcl.errors import InputError
+from kmcl.storage.atomic import WriteError
 
 CacheKind = Literal["none", "memory", "disk"]
 CACHE_KINDS: tuple[CacheKind, ...] = ("none", "memory", "disk")
@@ -113,8 +114,9 @@ def open_cached(
             if kind == "memory"
             else "choose another cache_dir, or free some space"
         )
+        reason = error if isinstance(error, WriteError) else error.strerror or error
         warnings.warn(
-            f"no cache ({kind}) of {needed / 1e9:.2f} GB for {len(store)} images: {error.strerror or error}; "
+            f"no cache ({kind}) of {needed / 1e9:.2f} GB for {len(store)} images: {reason}; "
             f"continuing without it ({advice})",
             CacheWarning,
             stacklevel=2,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from kmcl.cores import available_cores
 from kmcl.data.dataset import ImageStore
 from kmcl.data.decoding import Progress, decode_many
 from kmcl.errors import InputError
+from kmcl.storage.atomic import require_space
 from kmcl.storage.chunk_file import Chunk, ChunkFile
 
 # Part of the key: raise it when a change of decoding or resizing changes the pixels, or the file layout
@@ -63,13 +63,13 @@ class CacheFile:
     ) -> dict[int, str]:
         """Decode the missing images; returns index -> problem for each image that cannot be read.
 
-        Images that could not be read last time are tried again. Raises OSError if the file cannot be written,
-        and removes the partial file: the run continues without it and may need the space. Raises InputError
-        for an unreadable image unless `skip_bad_images`.
+        Images that could not be read last time are tried again. Raises WriteError if the file cannot be
+        written, and removes the partial file: the run continues without it and may need the space. Raises
+        InputError for an unreadable image unless `skip_bad_images`.
         """
 
         def decode(indices: Sequence[int]) -> Iterator[Chunk]:
-            self._require_space(len(indices))
+            require_space(self.path, len(indices) * self._size**2 * 3)
             outcomes = decode_many(store, indices, self._size, available_cores())
             for count, (index, outcome) in enumerate(zip(indices, outcomes, strict=True), start=1):
                 if not isinstance(outcome, str):
@@ -89,8 +89,3 @@ class CacheFile:
         if unreadable and not skip_bad_images:
             raise InputError(next(iter(unreadable.values())))
         return unreadable
-
-    def _require_space(self, num_images: int) -> None:
-        needed, free = num_images * self._size**2 * 3, shutil.disk_usage(self.path.parent).free
-        if needed > free:
-            raise OSError(None, f"only {free / 1e9:.2f} GB are free on the disk of {self.path.parent}")

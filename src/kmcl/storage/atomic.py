@@ -6,6 +6,7 @@ import errno
 import glob
 import json
 import os
+import re
 import secrets
 import shutil
 import time
@@ -22,18 +23,26 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What a full disk, a quota and a limit on the size of files give."""
 
 
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.partial(\.\w+)?")
+
+
 class WriteError(OSError):
     """A file could not be written; the message has its path, the reason and the space on its disk.
 
     The old file, where there was one, is intact.
+
+    advice: what the user can do, at the end of the message
     """
 
-    def __init__(self, path: Path, cause: OSError, num_bytes: int | None = None) -> None:
+    def __init__(
+        self, path: Path, cause: OSError, num_bytes: int | None = None, *, advice: str | None = None
+    ) -> None:
         super().__init__(cause.errno, cause.strerror or str(cause), str(path))
         self._needed = "" if num_bytes is None else f"{num_bytes:,} bytes needed, "
         self._free = "unknown"
+        self.advice = advice
         with suppress(OSError):
-            self._free = f"{shutil.disk_usage(path.parent).free:,}"
+            self._free = f"{free_bytes(path):,}"
 
     @property
     def is_full(self) -> bool:
@@ -41,7 +50,24 @@ class WriteError(OSError):
         return self.errno in FULL
 
     def __str__(self) -> str:
-        return f"{self.filename}: cannot be written: {self.strerror} ({self._needed}{self._free} bytes free)"
+        sentence = (
+            f"{self.filename}: cannot be written: {self.strerror} ({self._needed}{self._free} bytes free)"
+        )
+        return sentence if self.advice is None else f"{sentence}; {self.advice}"
+
+
+def free_bytes(path: Path) -> int:
+    """Of the disk that a file is or would be on; its folder need not exist yet."""
+    folder = path.parent
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def require_space(path: Path, num_bytes: int) -> None:
+    """Raise a WriteError where a file of that size cannot fit, before it is begun."""
+    if num_bytes > free_bytes(path):
+        raise WriteError(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), num_bytes)
 
 
 @contextmanager
@@ -158,6 +184,11 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: object) -> None:
     """Write indented JSON; raises ValueError for NaN and infinities, which JSON does not have."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether a file is one that `replacing` had not finished."""
+    return _TEMPORARY.fullmatch(path.name) is not None
 
 
 def _remove_stale(path: Path) -> None:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kmcl.storage.atomic import write_text
+from kmcl.storage.atomic import WriteError, write_text
 from kmcl.storage.locks import locked
 
 Rows = npt.NDArray[Any]
@@ -116,9 +116,9 @@ class ChunkFile:
         on_wait:      called once if another process is at work on the file, before waiting for it.
         is_readable:  asked of each row recorded as unreadable; its chunk is computed again if it says yes.
         keep_partial: whether chunks that were computed stay for the next attempt when the disk refuses
-                      (OSError). They stay after every other interruption.
+                      (WriteError). They stay after every other interruption.
         """
-        with locked(self.path.with_suffix(".lock"), on_wait):
+        with self._locked(on_wait):
             records = self._usable(self.path, is_readable)
             if len(records) < len(self.starts):
                 if self.path.exists():
@@ -126,7 +126,7 @@ class ChunkFile:
                 records = self._usable(self._partial, is_readable)
                 try:
                     self._fill(records, compute)
-                except OSError:
+                except WriteError:
                     if not keep_partial:
                         self._partial.unlink(missing_ok=True)
                         self._journal.unlink(missing_ok=True)
@@ -138,7 +138,7 @@ class ChunkFile:
 
         Computes those that are missing; the rest of the file stays as it is.
         """
-        with locked(self.path.with_suffix(".lock"), None):
+        with self._locked():
             path, records = self.path, self._usable(self.path, lambda row: False)
             if any(start not in records for start in starts):
                 if path.exists():
@@ -155,6 +155,21 @@ class ChunkFile:
         """The rows of a complete file, mapped into memory and shared with every process that reads them."""
         return np.memmap(self.path, dtype=self.dtype, mode="r", shape=(self.num_rows, *self.row_shape))
 
+    @contextlib.contextmanager
+    def _locked(self, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            with self._explaining_refusal(self.num_missing_bytes):
+                stack.enter_context(locked(self.path.with_suffix(".lock"), on_wait))
+            yield
+
+    @contextlib.contextmanager
+    def _explaining_refusal(self, num_bytes: int) -> Iterator[None]:
+        """Around writing, never around computing, whose errors are about other files."""
+        try:
+            yield
+        except OSError as error:
+            raise WriteError(self.path, error, num_bytes) from error
+
     def _fill(
         self, records: dict[int, _Record], compute: Compute, wanted: Sequence[int] | None = None
     ) -> None:
@@ -163,25 +178,29 @@ class ChunkFile:
         """
         lines = [self._layout | {"about": self._about}]
         lines += [_line(start, record) for start, record in sorted(records.items())]
-        write_text(self._journal, "".join(json.dumps(line) + "\n" for line in lines))
         missing = [s for s in (self.starts if wanted is None else wanted) if s not in records]
-        mode = "r+b" if self._partial.exists() else "w+b"
-        with (
-            self._partial.open(mode, buffering=0) as file,
-            self._journal.open("a", encoding="utf-8") as journal,
-        ):
-            file.truncate(self.num_bytes)
+        num_bytes = sum(self._chunk_bytes(start) for start in missing)
+        with contextlib.ExitStack() as stack:
+            with self._explaining_refusal(num_bytes):
+                write_text(self._journal, "".join(json.dumps(line) + "\n" for line in lines))
+                mode = "r+b" if self._partial.exists() else "w+b"
+                file = stack.enter_context(self._partial.open(mode, buffering=0))
+                journal = stack.enter_context(self._journal.open("ab", buffering=0))
+                file.truncate(self.num_bytes)
             for start, chunk in zip(missing, compute(missing), strict=True):
                 data = np.ascontiguousarray(chunk.rows, dtype=self.dtype).tobytes()
                 expected = self._chunk_bytes(start)
                 if len(data) != expected:
                     raise ValueError(f"chunk {start} has {len(data)} bytes instead of {expected}")
-                _write(file, data, start * self._row_bytes)
-                records[start] = _Record(zlib.crc32(data), chunk.unreadable)
-                journal.write(json.dumps(_line(start, records[start])) + "\n")
-                journal.flush()
-            os.fsync(file.fileno())
-            os.fsync(journal.fileno())
+                record = _Record(zlib.crc32(data), chunk.unreadable)
+                with self._explaining_refusal(num_bytes):
+                    _write(file, data, start * self._row_bytes)
+                    _append(journal, json.dumps(_line(start, record)) + "\n")
+                records[start] = record
+                num_bytes -= expected
+            with self._explaining_refusal(num_bytes):
+                os.fsync(file.fileno())
+                os.fsync(journal.fileno())
         if len(records) == len(self.starts):
             os.replace(self._partial, self.path)
 
@@ -229,3 +248,10 @@ def _write(file: Any, data: bytes, offset: int) -> None:
     file.seek(offset)
     while data:
         data = data[file.write(data) :]
+
+
+def _append(journal: Any, line: str) -> None:
+    """Unbuffered, so that a refused line is not tried again when the file is closed."""
+    data = line.encode()
+    while data:
+        data = data[journal.write(data) :]

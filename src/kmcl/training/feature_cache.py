@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
@@ -35,6 +34,7 @@ from kmcl.encoders.stages import digest_of
 from kmcl.errors import InputError
 from kmcl.models.classifier import Classifier
 from kmcl.storage.chunk_file import Chunk, ChunkFile
+from kmcl.training.cache_space import advising_on_space, announce_space
 from kmcl.training.cached_batches import CachedBatchMaker, Features, Indices
 from kmcl.training.frozen_runtime import FrozenRuntime, RuntimeName, open_runtime
 from kmcl.training.view_images import CHUNK_IMAGES, ChunkPlan, ViewImages
@@ -42,8 +42,6 @@ from kmcl.training.work_progress import WorkProgress
 
 FORMAT = "kmcl-features-2"
 """Part of every file's digest: raise it when the meaning of the stored features changes."""
-ANNOUNCED_BYTES = 2 * 10**9
-"""Splits that need more disk space than this are announced."""
 
 
 class FeatureCache:
@@ -99,8 +97,9 @@ class FeatureCache:
     ) -> BatchLoader:
         """Training batches: in every `num_views` epochs each view of an image is used once.
 
-        Computes the missing features, which may take a while. Raises InputError when they do not fit on
-        the disk, do not fit into float16, or when an image cannot be read and `skip_bad_images` is not set.
+        Computes the missing features, which may take a while. Raises WriteError when they do not fit on the
+        disk, InputError when they do not fit into float16, or when an image cannot be read and
+        `skip_bad_images` is not set.
         """
         loading = self._loading
         plan = TrainingPlan(
@@ -138,7 +137,8 @@ class FeatureCache:
             num_chunks = max(1, most // file.chunk_rows)
             places = np.linspace(0, len(starts) - 1, num_chunks).round().astype(int)
             starts = [starts[place] for place in dict.fromkeys(places.tolist())]
-        with WorkProgress(self._console, f"features of some of {name}", len(split)) as progress:
+        what = f"features of some of {name}"
+        with WorkProgress(self._console, what, len(split)) as progress, advising_on_space():
             rows, unreadable = file.some_rows(starts, partial(self._compute, images, 0, progress))
         indices = np.concatenate(
             [np.arange(start, min(start + file.chunk_rows, len(split))) for start in starts]
@@ -164,21 +164,14 @@ class FeatureCache:
         augmented = ViewImages(split, self._loading.augmentation, self._loading)
         views = [plain, *[augmented] * (num_views - 1)]
         files = [self._file(images, view, f"{name}, view {view + 1}") for view, images in enumerate(views)]
-        self._announce(name, sum(file.num_missing_bytes for file in files))
+        announce_space(self._console, name, files)
         unreadable: dict[int, str] = {}
         for view, (file, images) in enumerate(zip(files, views, strict=True)):
             what = f"features of {name}" + (f", view {view + 1} of {num_views}" if num_views > 1 else "")
-            with WorkProgress(self._console, what, len(split)) as progress:
-                try:
-                    unreadable |= file.complete(
-                        partial(self._compute, images, view, progress),
-                        on_wait=progress.wait_for_another,
-                    )
-                except OSError as error:
-                    raise InputError(
-                        f"{file.path}: the features of {name} cannot be written: {error.strerror or error}; "
-                        "those computed so far stay; choose another --cache-dir or free some space"
-                    ) from error
+            with WorkProgress(self._console, what, len(split)) as progress, advising_on_space():
+                unreadable |= file.complete(
+                    partial(self._compute, images, view, progress), on_wait=progress.wait_for_another
+                )
         if unreadable and not self._loading.skip_bad_images:
             raise InputError(next(iter(unreadable.values())))
         return CachedBatchMaker(
@@ -188,26 +181,6 @@ class FeatureCache:
             unreadable,
             drop_unreadable=drop_unreadable,
         )
-
-    def _announce(self, name: str, num_bytes: int) -> None:
-        """Print how much disk space is needed if it is a lot; refuse what cannot fit."""
-        folder = self._folder
-        while not folder.exists():
-            folder = folder.parent
-        free = shutil.disk_usage(folder).free
-        if num_bytes > free:
-            raise InputError(
-                f"the cached features of {name} need {num_bytes / 1e9:.1f} GB in {self._folder}, where "
-                f"{free / 1e9:.1f} GB are free; use fewer --cached-views, a smaller --image-size, more "
-                "--frozen-stages or another --cache-dir"
-            )
-        if num_bytes > ANNOUNCED_BYTES:
-            self._console.print(
-                f"the cached features of {name} will take {num_bytes / 1e9:.1f} GB in {self._folder} "
-                f"({free / 1e9:.1f} GB free)",
-                soft_wrap=True,
-                highlight=False,
-            )
 
     def _file(self, images: ViewImages, view: int, what: str) -> ChunkFile:
         identity = {

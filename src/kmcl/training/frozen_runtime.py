@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import io
 import json
 import logging
 import warnings
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 
 from kmcl.cores import available_cores
 from kmcl.encoders.stages import digest_of
-from kmcl.storage.atomic import replacing
+from kmcl.storage.atomic import WriteError, write_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,7 +104,11 @@ class _FrozenStages(nn.Module):
 
 
 def _open_onnxruntime(classifier: Classifier, folder: Path) -> FrozenRuntime | None:
-    """None where the stages cannot be exported, or the exported ones differ from torch's."""
+    """None where the stages cannot be exported, or the exported ones differ from torch's.
+
+    Raises WriteError where there is no room for the exported file, since there is none for features then; and
+    torch's features, which differ in the last digits, would make the run another one.
+    """
     encoder = classifier.encoder
     identity = {
         "encoder": encoder.name,
@@ -119,17 +124,17 @@ def _open_onnxruntime(classifier: Classifier, folder: Path) -> FrozenRuntime | N
     path = folder / f"{name}.onnx"
     try:
         if not path.is_file():
-            folder.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as partial:
-                _export(classifier, partial)
+            write_bytes(path, _export(classifier))
         runtime = _OnnxRuntime(path)
         return runtime if _agrees(runtime, classifier) else None
+    except WriteError:
+        raise
     except Exception as error:  # whatever torch.export or onnxruntime cannot do, torch can
         logging.getLogger(__name__).info("onnxruntime cannot run %s: %s", encoder.name, error)
         return None
 
 
-def _export(classifier: Classifier, path: Path) -> None:
+def _export(classifier: Classifier) -> bytes:
     side = classifier.encoder.input_size
     # Two images, since torch would treat a batch size of one as a constant.
     example = torch.zeros(2, 3, side, side, dtype=torch.uint8)
@@ -138,33 +143,35 @@ def _export(classifier: Classifier, path: Path) -> None:
     try:
         with _quiet(), torch.no_grad():
             try:
-                _trace(stages, example, path)
+                return _trace(stages, example)
             except Exception:  # what the tracer does not know, torch.export may
-                _export_graph(stages, example, path)
+                return _export_graph(stages, example)
     finally:
         classifier.train(was_training)
 
 
-def _trace(stages: nn.Module, example: Tensor, path: Path) -> None:
+def _trace(stages: nn.Module, example: Tensor) -> bytes:
     """By torch's older exporter, which takes a second where the newer one takes fifteen."""
+    exported = io.BytesIO()
     torch.onnx.export(
         stages,
         (example,),
-        str(path),
+        exported,  # type: ignore[arg-type]  # any binary file works
         dynamo=False,
         input_names=["images"],
         output_names=["rows"],
         dynamic_axes={"images": {0: "batch"}, "rows": {0: "batch"}},
     )
+    return exported.getvalue()
 
 
-def _export_graph(stages: nn.Module, example: Tensor, path: Path) -> None:
+def _export_graph(stages: nn.Module, example: Tensor) -> bytes:
     shapes = {"images": {0: torch.export.Dim("batch")}}
     program = torch.export.export(stages, (example,), dynamic_shapes=shapes)
     exported = torch.onnx.export(program, dynamo=True, verbose=False)
     if exported is None:
         raise RuntimeError("torch exported nothing")
-    exported.save(str(path))
+    return bytes(exported.model_proto.SerializeToString())
 
 
 def _agrees(runtime: FrozenRuntime, classifier: Classifier) -> bool:

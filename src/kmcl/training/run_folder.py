@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kmcl.errors import InputError
-from kmcl.storage.atomic import WriteError, write_json, write_text
+from kmcl.storage.atomic import WriteError, is_temporary, write_json, write_text
 from kmcl.training.resolution import read_settings
 from kmcl.training.settings import TrainingSettings
 
@@ -85,10 +85,15 @@ class RunFolder:
         write_text(self.settings_file, settings.to_yaml())
 
     def refuse_existing(self, besides: str | None = None) -> None:
-        """Raise an InputError where there is something in the folder, `besides` a file of that name."""
+        """Raise an InputError where there is something in the folder, `besides` a file of that name.
+
+        What a killed process was about to write first does not count.
+        """
         if not self.path.exists():
             return
-        if not self.path.is_dir() or any(path.name != besides for path in self.path.iterdir()):
+        if not self.path.is_dir() or any(
+            path.name != besides and not is_temporary(path) for path in self.path.iterdir()
+        ):
             raise InputError(f"{self.path}: exists and is not empty; choose another --output, or --resume it")
 
     def read_settings(self) -> TrainingSettings:

@@ -11,6 +11,7 @@ from pathlib import Path
 from kmcl.data.readers.registry import READERS
 from kmcl.data.spec import DatasetSpec, parse_dataset_spec
 from kmcl.errors import InputError
+from kmcl.storage.atomic import WriteError
 from kmcl.training.run_data import IN_MEMORY
 from kmcl.training.run_folder import TABLE_FILE, RunFolder
 from kmcl.training.settings import TrainingSettings
@@ -42,11 +43,14 @@ def with_image_size(settings: TrainingSettings, image_size: int) -> TrainingSett
 @contextmanager
 def no_folder_if_start_fails(run: RunFolder) -> Iterator[None]:
     """Remove what a start has written where an error ends it before training, or a wrong input (an image that
-    cannot be read) before the first epoch is finished."""
+    cannot be read) before the first epoch is finished. After a full disk the run stays, to be resumed."""
     run.refuse_existing(besides=TABLE_FILE)
     try:
         yield
     except Exception as error:
+        is_full = isinstance(error, WriteError) and error.is_full
+        if is_full and run.settings_file.is_file() and run.environment_file.is_file():
+            raise
         trains = (run.path / "logs").is_dir()
         if not trains or (isinstance(error, InputError) and not run.checkpoint.is_file()):
             _remove_start(run)

@@ -18,12 +18,12 @@ import uvicorn
 
 from kmcl.errors import InputError
 from kmcl.serving.service import limited_body
-from kmcl.serving.service.connections import limited_protocol
 from kmcl.serving.service.errors import ServiceError
 from kmcl.serving.service.hosts import allowed_hosts, check_host
 from kmcl.serving.service.metrics import ServiceMetrics
 from kmcl.serving.service.middleware import ServiceMiddleware
-from kmcl.serving.service.settings import ServiceSettings
+from kmcl.serving.service.server import server_config
+from kmcl.serving.service.settings import LOCAL_PROXIES, ServiceSettings
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\n"
@@ -52,9 +52,8 @@ class Running:
         self.opened = socket.socket()
         self.opened.bind(("127.0.0.1", 0))
         self.port = self.opened.getsockname()[1]
-        config = uvicorn.Config(
-            application, http=limited_protocol(limits), lifespan="off", log_level="critical", ws="none"
-        )
+        config = server_config(application, limits)
+        config.lifespan = "off"  # the application has none
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.opened]})
         self.thread.start()
@@ -243,6 +242,38 @@ def test_slow_clients_of_one_address_do_not_lock_others_out(serving):
     finally:
         for client in slow:
             client.close()
+
+
+@pytest.mark.parametrize(
+    ("proxy", "trusted", "counted_apart"),
+    [
+        ("127.0.0.1", (), True),
+        ("127.0.0.2", (), False),
+        ("127.0.0.2", ("127.0.0.2",), True),
+        ("127.0.0.2", ("127.0.0.0/24",), True),
+        ("127.0.1.2", ("127.0.0.0/24",), False),
+    ],
+)
+def test_clients_of_a_trusted_proxy_have_a_share_each(
+    serving, proxy: str, trusted: tuple[str, ...], counted_apart: bool
+):
+    running = serving(max_requests_per_address=1, trusted_proxies=(*LOCAL_PROXIES, *trusted))
+
+    def request_for(client: str) -> bytes:
+        return POST + b"X-Forwarded-For: " + client.encode() + b"\r\nContent-Length: 1\r\n\r\n"
+
+    with running.connect(proxy) as slow:
+        slow.sendall(request_for("192.0.2.1"))
+        time.sleep(0.2)
+        refused = (429, "too_many_requests")
+        assert ask(running, request_for("192.0.2.1") + b"b", proxy) == refused
+        expected = (200, "1") if counted_apart else refused
+        assert ask(running, request_for("192.0.2.2") + b"b", proxy) == expected
+
+
+def test_a_trusted_proxy_is_an_address():
+    with pytest.raises(InputError, match=r"an IP address or a network such as .*; got 'proxy\.local'"):
+        ServiceSettings(trusted_proxies=("proxy.local",))
 
 
 def test_connections_of_one_address(serving):

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 from kmcl.errors import InputError
 
 if TYPE_CHECKING:
+    import uvicorn
+    from starlette.types import ASGIApp
+
     from kmcl.serving.image_predictor import ImagePredictor
     from kmcl.serving.service.settings import ServiceSettings
 
@@ -30,6 +33,27 @@ def open_socket(host: str, port: int) -> socket.socket:
     return opened
 
 
+def server_config(
+    application: ASGIApp, settings: ServiceSettings, *, access_log: bool = False
+) -> uvicorn.Config:
+    """uvicorn's settings for an application behind the service's limits."""
+    import uvicorn
+
+    from kmcl.serving.service.connections import limited_protocol
+
+    return uvicorn.Config(
+        application,
+        access_log=access_log,
+        log_level="info" if access_log else "warning",
+        server_header=False,
+        forwarded_allow_ips=list(settings.trusted_proxies),
+        timeout_graceful_shutdown=round(settings.timeout_seconds) + GRACE_SECONDS,
+        timeout_keep_alive=30,
+        http=limited_protocol(settings),
+        ws="none",
+    )
+
+
 def serve(
     predictor: ImagePredictor,
     settings: ServiceSettings,
@@ -42,21 +66,12 @@ def serve(
     import uvicorn
 
     from kmcl.serving.service.application import create_application
-    from kmcl.serving.service.connections import limited_protocol
 
     # It warns about bodies without naming the request; the client gets the same as its response.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
-    config = uvicorn.Config(
-        create_application(predictor, settings, name),
-        access_log=access_log,
-        log_level="info" if access_log else "warning",
-        server_header=False,
-        timeout_graceful_shutdown=round(settings.timeout_seconds) + GRACE_SECONDS,
-        timeout_keep_alive=30,
-        http=limited_protocol(settings),
-        ws="none",
-    )
+    application = create_application(predictor, settings, name)
+    config = server_config(application, settings, access_log=access_log)
     # uvicorn raises the signal again after its shutdown, for the previous handler; the default handler would
     # end the process as if killed, after a clean shutdown.
     before = {sign: signal.signal(sign, _ignore) for sign in (signal.SIGINT, signal.SIGTERM)}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from ipaddress import ip_network
 
 from kmcl.errors import InputError
 
 KILOBYTE = 2**10
 MEGABYTE = 2**20
 MEGAPIXEL = 1_000_000
+LOCAL_PROXIES = ("127.0.0.1", "::1")
 
 
 class Engine(StrEnum):
@@ -42,6 +44,7 @@ class ServiceSettings:
     max_requests_per_address:    as max_requests, of one client
     max_connections_per_address: open at a time, with or without a request
     allowed_hosts:    names in the Host header that are answered, without port; None for any
+    trusted_proxies:  addresses or networks whose X-Forwarded-For names the client
     token:            required as `Authorization: Bearer TOKEN` for /v1 and /metrics; None for no check
     """
 
@@ -60,6 +63,7 @@ class ServiceSettings:
     max_requests_per_address: int = 32
     max_connections_per_address: int = 256
     allowed_hosts: tuple[str, ...] | None = None
+    trusted_proxies: tuple[str, ...] = LOCAL_PROXIES
     token: str | None = None
 
     def __post_init__(self) -> None:
@@ -76,5 +80,12 @@ class ServiceSettings:
                 f"max_waiting ({self.max_waiting}) must hold at least one request of max_images "
                 f"({self.max_images})"
             )
+        for address in self.trusted_proxies:
+            try:
+                ip_network(address)
+            except ValueError as error:
+                raise InputError(
+                    f"a trusted proxy is an IP address or a network such as 10.0.0.0/8; got {address!r}"
+                ) from error
         if self.token is not None and (not self.token.isascii() or not self.token.strip()):
             raise InputError("the token must be at least one visible ASCII character")
