@@ -37,8 +37,7 @@ class ScoreTest(Callback):
         self.run_of_peer, self.test = run, test
 
     def after_epoch(self):
-        if not hasattr(self.learn, "lr_finder"):  # lr_find trains too, and puts the weights back
-            self.run_of_peer.record(self.scores)
+        self.run_of_peer.record(self.scores)
 
     @torch.no_grad()
     def scores(self):
@@ -63,7 +62,7 @@ def main():
     learner = vision_learner(loaders, ENCODER, metrics=accuracy_multi, path=run.output)
     rate = learner.lr_find(show_plot=False).valley if "--find-rate" in sys.argv else None
     test = loaders.test_dl(run.test)  # after vision_learner, which adds the normalisation
-    learner.add_cb(ScoreTest(run, test))
+    learner.add_cb(ScoreTest(run, test))  # not before lr_find, which trains too
     named = "" if rate is None else f", {rate:.1e} by lr_find"
     run.describe(
         fastai.__version__,
