@@ -19,6 +19,7 @@ import argparse
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -207,4 +208,6 @@ def measure(run: Run, dataset: Dataset, results: Results) -> bool:
 
 
 if __name__ == "__main__":
+    # By default this signal ends Python at once, and would leave the peer running.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     main()
