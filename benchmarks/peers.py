@@ -53,7 +53,6 @@ PEERS = {
     "autotimm": Peer("train_autotimm.py"),
     "autotimm-10": Peer("train_autotimm.py", epochs=10),
     "autotimm-fixed": Peer("train_autotimm.py", flags=("--fixed-rate",)),
-    "lightly": Peer("train_lightly.py"),
 }
 OURS = ("kmcl", "kmcl-same")
 
@@ -195,7 +194,6 @@ def measure(run: Run, dataset: Dataset, results: Results) -> bool:
         KMCL_CACHE=str(run.folder / "cache"),
         TORCHINDUCTOR_CACHE_DIR=str(run.folder / "compiled"),
         HF_HUB_OFFLINE="1",
-        LIGHTLY_TRAIN_EVENTS_DISABLED="1",
         KMCL_PEER_STARTED=str(time.time()),
     )
     log = run.folder / "log.txt"
