@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-INTERVAL = 0.5
+INTERVAL = 5.0
+"""Seconds: adding up the pages of a large process takes a tenth of one."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Measured:
 
 
 def run_measured(command: Sequence[str], environment: Mapping[str, str], log: Path) -> Measured:
-    """Run to the end, output into `log`; memory is looked at twice a second.
+    """Run to the end, output into `log`; memory is looked at every few seconds.
 
     Data workers share most pages with the process that started them. Its memory is therefore the sum of
     proportional sizes (PSS); the sum of resident sizes, which counts such pages in every process, is kept
