@@ -178,7 +178,8 @@ def test_budgets_are_one_line_and_epochs_another(tmp_path):
         assert len(figure.convert("RGB").getcolors(2**24)) > 20  # lines, not an empty page
 
 
-def test_memory_and_time_are_those_of_all_processes(tmp_path):
+def test_memory_and_time_are_those_of_all_processes(tmp_path, monkeypatch):
+    monkeypatch.setattr("peer_process.INTERVAL", 0.3)
     child = "x = bytearray(80 * 2**20); import time; time.sleep(1.5)"
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     measured = run_measured([sys.executable, "-c", parent], own_environment(), tmp_path / "log.txt")
