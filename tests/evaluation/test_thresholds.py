@@ -13,7 +13,7 @@ from kmcl.errors import InputError
 from kmcl.evaluation.decisions import decide, decision_metrics
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.temperature import fit_temperatures
-from kmcl.evaluation.thresholds import LabelThresholds, choose_thresholds, common_threshold
+from kmcl.evaluation.thresholds import MAX_DISTANCE, LabelThresholds, choose_thresholds, half_expected_f1
 
 
 def candidates(predictions: Predictions, label: int) -> list[tuple[float, float, float]]:
@@ -31,7 +31,7 @@ def candidates(predictions: Predictions, label: int) -> list[tuple[float, float,
 def test_no_other_threshold_is_better(seed: int, decimals: int) -> None:
     predictions = with_gaps(make_predictions(60, 3, seed=seed, decimals=decimals))
     chosen = {
-        "f1": choose_thresholds(predictions, prior_count=0),
+        "f1": choose_thresholds(predictions, max_distance=np.inf),
         "precision": choose_thresholds(predictions, "precision", 0.8),
         "recall": choose_thresholds(predictions, "recall", 0.7),
     }
@@ -57,7 +57,7 @@ def test_no_other_threshold_is_better(seed: int, decimals: int) -> None:
 def test_thresholds_by_hand() -> None:
     predictions = from_arrays([[0.875], [0.75], [0.5], [0.25], [0.125]], [[1], [1], [0], [1], [0]])
     # F1 is 0.8 for the first two and 6/7 for the first four: threshold half-way between 0.25 and 0.125.
-    assert choose_thresholds(predictions, prior_count=0).values.tolist() == [0.1875]
+    assert choose_thresholds(predictions, max_distance=np.inf).values.tolist() == [0.1875]
     assert choose_thresholds(predictions, "precision", 0.9).values.tolist() == [0.625]
     assert choose_thresholds(predictions, "recall", 0.5).values.tolist() == [0.625]
     assert choose_thresholds(predictions, "recall", 1.0).values.tolist() == [0.1875]
@@ -76,7 +76,7 @@ def test_a_label_without_positives_gets_the_default_and_is_named() -> None:
         [[1, 0, 1], [0, 0, 0]],
         ignored=[[False, False, True], [False, False, False]],
     )
-    chosen = choose_thresholds(predictions, default=0.75, prior_count=0)
+    chosen = choose_thresholds(predictions, default=0.75, max_distance=np.inf)
     assert chosen.support == (1, 0, 0)
     assert chosen.unsupported == ("label0", "label1", "label2")
     assert chosen.values[1:].tolist() == [0.75, 0.75]
@@ -85,71 +85,95 @@ def test_a_label_without_positives_gets_the_default_and_is_named() -> None:
     assert (without_any.values.tolist(), without_any.common) == ([0.75], None)
 
 
-def test_a_label_without_positives_gets_the_common_threshold() -> None:
-    predictions = make_predictions(300, 6, prevalence=0.3)
-    predictions = replace(predictions, targets=predictions.targets * np.int8([0, 1, 1, 1, 1, 1]))
-    chosen = choose_thresholds(predictions)
-    calibration = fit_temperatures(predictions, with_bias=True)
-    calibrated = calibration.apply(np.float32([chosen.values]))[0]
-    assert chosen.common == common_threshold(calibration.calibrate(predictions))
-    assert calibrated[0] == pytest.approx(chosen.common, rel=1e-5)
-    assert chosen.unsupported == ("label0",)
-
-
-def test_thresholds_shrink_by_their_support() -> None:
-    predictions = make_predictions(400, 4)
-    few = predictions.targets.copy()
-    few[np.flatnonzero(few[:, 3])[3:], 3] = 0
-    predictions = replace(predictions, targets=few)
-    calibration = fit_temperatures(predictions, with_bias=True)
-    own = choose_thresholds(predictions, prior_count=0)
-    chosen = choose_thresholds(predictions, prior_count=7, calibration=calibration)
-    assert chosen.support == tuple(predictions.positive.sum(axis=0).tolist())
-    assert chosen.unsupported == ("label3",)
-    for label, count in enumerate(chosen.support):
-        line = (calibration.temperatures[label], calibration.biases[label])
-        own_logit = np.log(own.values[label] / (1 - own.values[label])) / line[0] + line[1]
-        common = np.log(chosen.common / (1 - chosen.common))
-        expected = (count * own_logit + 7 * common) / (count + 7)
-        found = np.log(chosen.values[label] / (1 - chosen.values[label])) / line[0] + line[1]
-        assert found == pytest.approx(expected, abs=1e-5)
-        assert np.float32(chosen.values[label]) == chosen.values[label]
-
-
-def test_wanted_precision_and_recall_are_not_shrunk() -> None:
-    predictions = make_predictions(60, 3)
-    for criterion in ("precision", "recall"):
-        shrunk, own = (choose_thresholds(predictions, criterion, 0.8, prior_count=k) for k in (100.0, 0.0))
-        assert shrunk.values.tolist() == own.values.tolist()
-        assert shrunk.common is None
+def expected_halves(calibrated: Predictions) -> list[float]:
+    """By plain loops over every number of images to accept."""
+    halves = []
+    for label in range(calibrated.num_labels):
+        chances = sorted(calibrated.scores[calibrated.evaluated[:, label], label].tolist(), reverse=True)
+        best = max(2 * sum(chances[:k]) / (k + sum(chances)) for k in range(1, len(chances) + 1))
+        halves.append(best / 2)
+    return halves
 
 
 @given(seed=st.integers(0, 1000))
 @settings(max_examples=8, deadline=None)
-def test_no_other_common_threshold_is_better(seed: int) -> None:
-    predictions = with_gaps(make_predictions(50, 4, seed=seed, prevalence=0.15, signal=0.7))
-    qualities = {}
-    for percent in range(1, 100):
-        metrics = decision_metrics(predictions, decide(predictions.scores, percent / 100))
-        qualities[percent / 100] = np.nanmean(metrics.f1)
-    assert qualities[common_threshold(predictions)] == pytest.approx(max(qualities.values()))
+def test_half_of_the_expected_f1_by_loops(seed: int) -> None:
+    predictions = with_gaps(make_predictions(40, 3, seed=seed))
+    assert half_expected_f1(predictions) == pytest.approx(expected_halves(predictions))
 
 
-def test_a_common_threshold_is_in_the_middle_of_equals() -> None:
-    predictions = from_arrays([[0.905, 0.805], [0.105, 0.205]], [[1, 1], [0, 0]])
-    assert common_threshold(predictions) == 0.51
+def test_half_of_the_expected_f1_is_the_best_threshold_of_right_probabilities() -> None:
+    generator = np.random.default_rng(0)
+    scores = generator.beta(0.5, 2, size=(40_000, 1))
+    predictions = from_arrays(scores, (generator.random(scores.shape) < scores).astype(np.int8))
+    (own,) = choose_thresholds(predictions, max_distance=np.inf).values
+    assert half_expected_f1(predictions)[0] == pytest.approx(own, abs=0.03)
 
 
-def test_shrunk_thresholds_of_a_small_val_are_better_on_test() -> None:
+def test_a_label_without_positives_gets_the_expected_threshold() -> None:
+    predictions = make_predictions(300, 6, prevalence=0.3)
+    predictions = replace(predictions, targets=predictions.targets * np.int8([0, 1, 1, 1, 1, 1]))
+    chosen = choose_thresholds(predictions, max_distance=10)
+    calibration = fit_temperatures(predictions, with_bias=True)
+    expected = half_expected_f1(calibration.calibrate(predictions))
+    calibrated = calibration.apply(np.float32([chosen.values]))[0]
+    assert calibrated[0] == pytest.approx(expected[0], rel=1e-5)
+    assert chosen.unsupported == ("label0",)
+
+
+def test_thresholds_stay_near_the_common_one() -> None:
+    predictions = make_predictions(60, 12, prevalence=0.1, signal=0.8)
+    calibration = fit_temperatures(predictions, with_bias=True)
+    own = choose_thresholds(predictions, max_distance=np.inf)
+    chosen = choose_thresholds(predictions, max_distance=0.7, calibration=calibration)
+    assert chosen.support == tuple(predictions.positive.sum(axis=0).tolist())
+    halves = np.array(expected_halves(calibration.calibrate(predictions)))
+    centre = np.median(np.log(halves / (1 - halves)))
+    assert chosen.common == pytest.approx(1 / (1 + np.exp(-centre)), rel=1e-5)
+    moved = 0
+    for label in range(12):
+        line = (calibration.temperatures[label], calibration.biases[label])
+        before, after = (
+            np.log(values[label] / (1 - values[label])) / line[0] + line[1]
+            for values in (own.values, chosen.values)
+        )
+        assert after == pytest.approx(min(max(before, centre - 0.7), centre + 0.7), abs=1e-5)
+        assert np.float32(chosen.values[label]) == chosen.values[label]
+        moved += abs(before - after) > 1e-3
+        if abs(before - centre) < 0.69:
+            assert chosen.values[label] == own.values[label]
+    assert 0 < moved < 12
+
+
+def test_no_two_thresholds_are_as_far_apart_as_17_and_54_percent() -> None:
+    predictions = make_predictions(50, 18, prevalence=0.08, signal=0.7)
+    calibration = fit_temperatures(predictions, with_bias=True)
+    spreads = []
+    for options in ({}, {"max_distance": np.inf}):
+        values = choose_thresholds(predictions, calibration=calibration, **options).values
+        shown = calibration.apply(np.float32([values]))[0].astype(np.float64)
+        spreads.append(np.ptp(np.log(shown / (1 - shown))))
+    assert spreads[0] < 1.7501 < spreads[1]
+
+
+def test_wanted_precision_and_recall_are_not_bounded() -> None:
+    predictions = make_predictions(60, 3)
+    for criterion in ("precision", "recall"):
+        near, own = (choose_thresholds(predictions, criterion, 0.8, max_distance=d) for d in (0.0, np.inf))
+        assert near.values.tolist() == own.values.tolist()
+        assert near.common is None
+
+
+def test_near_thresholds_of_a_small_val_are_better_on_test() -> None:
     test = make_predictions(3000, 8, seed=99, prevalence=0.1, signal=0.8)
     gains = []
     for seed in range(15):
         val = make_predictions(60, 8, seed=seed, prevalence=0.1, signal=0.8)
-        shrunk, own = (
-            decision_metrics(test, decide(test.scores, choose_thresholds(val, prior_count=k).values))
-            for k in (5.0, 0.0)
+        near, own = (
+            decision_metrics(test, decide(test.scores, choose_thresholds(val, max_distance=d).values))
+            for d in (MAX_DISTANCE, np.inf)
         )
-        gains.append((shrunk.OF1 - own.OF1, np.mean(shrunk.f1) - np.mean(own.f1)))
+        gains.append((near.OF1 - own.OF1, np.mean(near.f1) - np.mean(own.f1)))
     assert (np.mean(gains, axis=0) > 0.01).all()
 
 
@@ -159,14 +183,14 @@ def test_neighbouring_scores_are_told_apart_in_float32_too() -> None:
     lower = np.nextafter(low, np.float32(0))
     for above, below in ((high, low), (low, lower)):
         predictions = from_arrays([[above], [below]], [[1], [0]])
-        values = choose_thresholds(predictions, prior_count=0).values
+        values = choose_thresholds(predictions, max_distance=np.inf).values
         assert decide(predictions.scores, values).tolist() == [[True], [False]]
         assert decide(predictions.scores, values.astype(np.float32)).tolist() == [[True], [False]]
 
 
 def test_saturated_scores_still_get_a_threshold() -> None:
     predictions = from_arrays([[1.0], [0.0]], [[1], [1]])
-    chosen = choose_thresholds(predictions, prior_count=0)
+    chosen = choose_thresholds(predictions, max_distance=np.inf)
     assert chosen.values.tolist() == [0.0]
     assert decide(predictions.scores, chosen.values).all()
 
@@ -207,7 +231,8 @@ def test_foreign_json_is_refused(change) -> None:
         ({"criterion": "f1", "wanted": 0.5}, r"'f1' takes no wanted value, got 0\.5"),
         ({"criterion": "recall", "wanted": 1.5}, r"wanted recall must be in \(0, 1\], got 1\.5"),
         ({"default": -1}, "default threshold.*got -1"),
-        ({"prior_count": -1}, "prior_count must be at least 0, got -1"),
+        ({"max_distance": -1}, "max_distance must be at least 0, got -1"),
+        ({"max_distance": np.nan}, "max_distance must be at least 0, got nan"),
     ],
 )
 def test_impossible_wishes_are_refused(arguments, message: str) -> None:

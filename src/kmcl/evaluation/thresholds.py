@@ -1,16 +1,19 @@
 """One threshold per label, chosen on the validation split and saved with the model.
 
-The best threshold of a label with three positives on val is mostly chance. Thresholds for F1 therefore shrink
-towards one that is common to all labels, on the logit scale of the calibrated probabilities, where labels are
+The best threshold of a label with three positives on val is mostly chance. Thresholds for F1 therefore stay
+near one that is common to all labels, on the logit scale of the calibrated probabilities, where labels are
 comparable:
 
-    t_l = (n_l own_l + k common) / (n_l + k)
+    t_l = own_l, but at least common - d and at most common + d
+    common = the median over labels of logit(F_l / 2)
 
-n_l is the label's support, its positives or negatives on val, whichever are fewer, and k the prior count.
+own_l is the threshold with the highest F1 on val, F_l the highest F1 that the calibrated probabilities let
+expect. Half of it is the best threshold where they are right, and it varies less than own_l.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, Self, get_args
 
@@ -26,8 +29,8 @@ from kmcl.models.label_rules import MIN_THRESHOLD_SUPPORT, logit, sigmoid
 
 Criterion = Literal["f1", "precision", "recall"]
 
-PRIOR_COUNT = 5.0
-"""Support at which a label's own threshold and the common one have equal weight; see docs/evaluation.md."""
+MAX_DISTANCE = 0.875
+"""d above: 17 % and 54 %, absurd as thresholds side by side, are 2 d apart; see docs/evaluation.md."""
 
 _LEAST_PROBABILITY = 1e-3
 
@@ -38,10 +41,9 @@ class LabelThresholds:
 
     values:      L thresholds in [0, 1], each exact in float32, so that a comparison gives the same answer
                  in float32 and float64.
-    common:      the calibrated probability towards which they shrink; None where they do not.
+    common:      the calibrated probability near which they stay; None where they do not.
     support:     L numbers of positives, or of negatives where those are fewer, they were chosen on.
-    unsupported: labels whose support is below `MIN_THRESHOLD_SUPPORT`; for F1 their thresholds are mostly the
-                 common one.
+    unsupported: labels whose support is below `MIN_THRESHOLD_SUPPORT`; their thresholds are mostly chance.
     unreached:   labels for which no threshold reaches the wanted precision; theirs gives the highest
                  possible.
     """
@@ -82,25 +84,25 @@ def choose_thresholds(
     wanted: float | None = None,
     default: float = 0.5,
     *,
-    prior_count: float = PRIOR_COUNT,
+    max_distance: float = MAX_DISTANCE,
     calibration: Temperatures | None = None,
 ) -> LabelThresholds:
     """Choose each label's threshold on these predictions, which must not be those it is then judged on.
 
-    criterion "f1":        the highest F1, among equals the highest threshold; shrunk towards the common one.
+    criterion "f1":        the highest F1, among equals the highest threshold; kept near the common one.
     criterion "precision": the lowest threshold, hence the highest recall, with at least the `wanted`
                            precision.
     criterion "recall":    the highest threshold, hence as a rule the highest precision, with at least the
                            `wanted` recall.
     default:               the threshold of labels without positives, where there is no common one.
-    prior_count:           k above, for F1 only: a precision or recall that is wanted is not traded for
-                           steadier thresholds. 0 uses each label alone.
+    max_distance:          d above, for F1 only: a precision or recall that is wanted is not traded for
+                           steadier thresholds. Infinity uses each label alone.
     calibration:           with biases, fitted on the same predictions; if not given it is fitted here.
 
     A label's own threshold is half-way between the lowest score it accepts and the next lower one (0 after
     the last), so that tiny numerical differences between machines do not change a decision.
     """
-    _check_wishes(criterion, wanted, default, prior_count)
+    _check_wishes(criterion, wanted, default, max_distance)
     values = np.full(predictions.num_labels, float(np.float32(default)))
     unreached = []
     for index, (label, points) in enumerate(zip(predictions.labels, label_points(predictions), strict=True)):
@@ -112,10 +114,14 @@ def choose_thresholds(
             unreached.append(label)
     support = np.minimum(predictions.positive.sum(axis=0), predictions.negative.sum(axis=0))
     common = None
-    if criterion == "f1" and prior_count > 0 and predictions.positive.any():
+    if criterion == "f1" and math.isfinite(max_distance) and predictions.positive.any():
         calibration = calibration or fit_temperatures(predictions, with_bias=True)
-        common = common_threshold(calibration.calibrate(predictions))
-        values = _shrink(values, common, support / (support + prior_count), calibration)
+        expected = half_expected_f1(calibration.calibrate(predictions))
+        centre = float(np.median(logit(expected)))
+        common = float(sigmoid(np.array(centre)))
+        # A label without positives has no threshold of its own.
+        own = np.where(predictions.positive.any(axis=0), values, np.nan)
+        values = _near(own, expected, centre, max_distance, calibration)
     return LabelThresholds(
         labels=predictions.labels,
         values=values,
@@ -133,44 +139,38 @@ def choose_thresholds(
     )
 
 
-def common_threshold(calibrated: Predictions) -> float:
-    """The one threshold of all labels, in whole percents, with the highest mean F1 of the labels.
+def half_expected_f1(calibrated: Predictions) -> Values:
+    """Half of the highest F1 of each label that its calibrated probabilities let expect.
 
-    Among equals the middle one.
+        F_l = max over k of 2 (p_1 + ... + p_k) / (k + p_1 + ... + p_n)
 
-    calibrated: predictions whose scores are calibrated probabilities, with at least one positive.
+    p_1 >= ... >= p_n are the probabilities of the evaluated images. Where they are right, half of F_l is the
+    threshold that reaches it.
     """
-    percents = np.clip(np.floor(100 * calibrated.scores.astype(np.float64)), 0, 99).astype(np.int64)
-    positives, predicted, correct = [], [], []
-    for percent, evaluated, positive in zip(
-        percents.T, calibrated.evaluated.T, calibrated.positive.T, strict=True
-    ):
-        if positive.any():
-            at_least = [
-                np.bincount(percent[rows], minlength=100)[::-1].cumsum()[::-1]
-                for rows in (evaluated, positive)
-            ]
-            predicted.append(at_least[0])
-            correct.append(at_least[1])
-            positives.append(positive.sum())
-    sums = np.array(predicted) + np.array(positives)[:, None]
-    quality = (2 * np.array(correct) / sums).mean(axis=0)
-    # 0 would predict every label everywhere.
-    best = np.flatnonzero(quality[1:] >= quality[1:].max() - 1e-12) + 1
-    return float(best[len(best) // 2]) / 100
+    found = np.full(calibrated.num_labels, _LEAST_PROBABILITY)
+    for index, evaluated in enumerate(calibrated.evaluated.T):
+        ranked = np.sort(calibrated.scores[evaluated, index].astype(np.float64))[::-1]
+        if len(ranked):
+            sums = ranked.cumsum()
+            found[index] = (sums / (np.arange(1, len(ranked) + 1) + sums[-1])).max()
+    return np.maximum(found, _LEAST_PROBABILITY)
 
 
-def _shrink(own: Values, common: float, weights: Values, calibration: Temperatures) -> Values:
-    """Weighted means of own and common thresholds on the calibrated logit scale, as float32 scores."""
-    # A threshold at a saturated score has an extreme logit, which no weight below 1 would temper.
-    bound = logit(np.array([1 - _LEAST_PROBABILITY]))
-    calibrated = np.clip(logit(own) / calibration.temperatures + calibration.biases, -bound, bound)
-    mixed = weights * calibrated + (1 - weights) * logit(np.array([common]))
-    scores = sigmoid((mixed - calibration.biases) * calibration.temperatures)
-    return scores.astype(np.float32).astype(np.float64)
+def _near(own: Values, expected: Values, centre: float, distance: float, calibration: Temperatures) -> Values:
+    """Own thresholds, or the expected ones where own is NaN, within the distance, as float32 scores.
+
+    A threshold that is near enough already is returned as it is, half-way between two scores of val.
+    """
+    calibrated = np.where(
+        np.isnan(own), logit(expected), logit(own) / calibration.temperatures + calibration.biases
+    )
+    bounded = np.clip(calibrated, centre - distance, centre + distance)
+    scores = sigmoid((bounded - calibration.biases) * calibration.temperatures)
+    kept = ~np.isnan(own) & (bounded == calibrated)
+    return np.where(kept, own, scores.astype(np.float32).astype(np.float64))
 
 
-def _check_wishes(criterion: str, wanted: float | None, default: float, prior_count: float) -> None:
+def _check_wishes(criterion: str, wanted: float | None, default: float, max_distance: float) -> None:
     if criterion not in get_args(Criterion):
         raise InputError(f"criterion must be one of {', '.join(get_args(Criterion))}, got {criterion!r}")
     if (criterion == "f1") != (wanted is None):
@@ -180,8 +180,8 @@ def _check_wishes(criterion: str, wanted: float | None, default: float, prior_co
         raise InputError(f"wanted {criterion} must be in (0, 1], got {wanted}")
     if not 0 <= default <= 1:
         raise InputError(f"default threshold must be in [0, 1], got {default}")
-    if not prior_count >= 0:
-        raise InputError(f"prior_count must be at least 0, got {prior_count}")
+    if not max_distance >= 0:
+        raise InputError(f"max_distance must be at least 0, got {max_distance}")
 
 
 def _choose_point(points: OperatingPoints, criterion: Criterion, wanted: float) -> tuple[int, bool]:
