@@ -58,6 +58,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (programs / "stand_in.py").write_text(STAND_IN)
     (programs / "broken.py").write_text("raise SystemExit('no such weights')")
     monkeypatch.setattr(peers, "PROGRAMS", programs)
+    monkeypatch.setattr("peer_process.INTERVAL", 0.1)  # a stand-in takes a second
     broken = peers.Peer("broken.py")
     monkeypatch.setattr(peers, "PEERS", {"good": peers.Peer("stand_in.py", epochs=3), "broken": broken})
     return programs

@@ -153,7 +153,8 @@ def half_expected_f1(calibrated: Predictions) -> Values:
         if len(ranked):
             sums = ranked.cumsum()
             found[index] = (sums / (np.arange(1, len(ranked) + 1) + sums[-1])).max()
-    return np.maximum(found, _LEAST_PROBABILITY)
+    result: Values = np.maximum(found, _LEAST_PROBABILITY)
+    return result
 
 
 def _near(own: Values, expected: Values, centre: float, distance: float, calibration: Temperatures) -> Values:
