@@ -92,9 +92,13 @@ def test_wrong_arguments_are_named():
         ValueError, match=r"variances of the isotropic kernel must have shape \(2, 3\); got \(2, 1\)"
     ):
         KernelMixture(good.logits, good.means, good.variances[:, :1], 4)
-    with pytest.raises(ValueError, match=r"means of the isotropic kernel must have shape \(2, 3\); got \(2, 2\)"):
+    with pytest.raises(
+        ValueError, match=r"means of the isotropic kernel must have shape \(2, 3\); got \(2, 2\)"
+    ):
         KernelMixture(good.logits, good.means[:, :2], good.variances, 4)
-    with pytest.raises(ValueError, match=r"means of the isotropic kernel must have shape \(2, 3\); got \(1, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"means of the isotropic kernel must have shape \(2, 3\); got \(1, 3\)"
+    ):
         KernelMixture(good.logits, good.means[:1], good.variances, 4)
     with pytest.raises(ValueError, match=r"^logits must be B x L; got shape \(2, 3, 1\)"):
         KernelMixture(good.logits.unsqueeze(2), good.means, good.variances, 4)

@@ -184,7 +184,7 @@ def test_a_covariance_that_is_not_positive_definite_is_refused():
     bad = torch.tensor([[1.0, 2.0], [2.0, 1.0]])
     with pytest.raises(ValueError, match="covariances_p must be positive definite"):
         log_bhattacharyya(torch.zeros(2), bad, torch.zeros(2), 5 * torch.eye(2))
-    with pytest.raises(ValueError, match="^covariances_q must be positive .* minor of order 2 is not"):
+    with pytest.raises(ValueError, match=r"^covariances_q must be positive .* minor of order 2 is not"):
         log_bhattacharyya(torch.zeros(2), 5 * torch.eye(2), torch.zeros(2), bad)
     for similarity in (log_bhattacharyya, log_mahalanobis):
         with pytest.raises(ValueError, match=r"^\(covariances_p \+ covariances_q\) / 2 must be positive def"):

@@ -84,7 +84,9 @@ def test_a_focus_is_at_least_zero(name):
         use(0)
         use(7.5)
         for value in (-0.5, math.inf):
-            with pytest.raises(ValueError, match=rf"^{name} must be a finite number at least 0; got {value}$"):
+            with pytest.raises(
+                ValueError, match=rf"^{name} must be a finite number at least 0; got {value}$"
+            ):
                 use(value)
 
 
@@ -100,7 +102,7 @@ def test_both_bounds_are_inside_unless_the_lower_is_open():
         check_between("x", value, 2, 4)
     check_between("x", 2.1, 2, 4, open_low=True)
     for value, options in ((1.9, {}), (4.1, {}), (2, {"open_low": True}), (4.1, {"open_low": True})):
-        with pytest.raises(ValueError, match="^x must be"):
+        with pytest.raises(ValueError, match=r"^x must be"):
             check_between("x", value, 2, 4, **options)
 
 
@@ -113,6 +115,8 @@ def test_the_first_of_several_wrong_values_is_named():
     with pytest.raises(ValueError, match=r"^x must be above 0; got -2 at position \[1, 0\]$"):
         check_inputs(torch.zeros(1, 1), {"x": low}, above_zero=("x",))
     assert len(check_inputs(torch.zeros(1, 1), {"x": low})) == 1
+    with pytest.raises(ValueError, match=r"^targets must be 0, 1 or unknown"):
+        check_inputs(torch.full((1, 1), 7), {"x": torch.ones(1)}, above_zero=("x",))
     check_finite("x", low)
     with pytest.raises(ValueError, match=r"^x must be floating point; got torch\.int64$"):
         check_finite("x", torch.ones(2, dtype=torch.int64))

@@ -151,7 +151,9 @@ def test_candidates_that_do_not_fit_are_refused():
 
     refuse(Candidates(mixture, targets, first_anchor=-1), r"leave room for 3 anchors among 3 .* got -1$")
     for change in ({"feature_dim": 5}, {"exponent_scale": 0.5}):
-        refuse(Candidates(replace(mixture, **change), targets, 0), "must be isotropic of dimension 4 and scale 1")
+        refuse(
+            Candidates(replace(mixture, **change), targets, 0), "must be isotropic of dimension 4 and scale 1"
+        )
     refuse(
         Candidates(mixture, targets[:, :1], 0),
         r"^candidates\.targets must have the shape of candidates\.mixture's logits, \(3, 2\); got \(3, 1\)$",

@@ -72,7 +72,7 @@ def test_the_default_weighs_classification_most():
     assert KMCLObjective.from_preset().settings is default
     assert KMCLObjective.from_preset("released").settings is OBJECTIVES["released"]
     assert KMCLObjective().settings is OBJECTIVES["paper"]
-    with pytest.raises(InputError, match="^preset must be one of default, paper, released; got 'best'$"):
+    with pytest.raises(InputError, match=r"^preset must be one of default, paper, released; got 'best'$"):
         KMCLObjective.from_preset("best")
 
 

@@ -92,7 +92,9 @@ def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match=r"features must be finite; got nan at position \[1, 2\]"):
         reconstruction_loss(features, mixture, targets)
     for name in ("logits", "means", "variances"):
-        with pytest.raises(ValueError, match=rf"^mixture\.{name} must be finite; got nan at position \[0, 0\]"):
+        with pytest.raises(
+            ValueError, match=rf"^mixture\.{name} must be finite; got nan at position \[0, 0\]"
+        ):
             reconstruction_loss(
                 features.nan_to_num(), replace(mixture, **{name: getattr(mixture, name) * torch.nan}), targets
             )

@@ -1,7 +1,7 @@
 """Faults that can be planted in a source file, one at a time: what a slip of the hand looks like.
 
-An operator, a constant, a condition, a dropped call, a dropped argument, a wrong one of two sisters (min for
-max). Each is a replacement of one piece of text. Docstrings, annotations, `__all__`, imports and what a `raise`
+An operator, a constant, a condition, a dropped call, a dropped argument, the wrong one of two similar names
+(min for max). Each replaces one piece of text. Docstrings, annotations, `__all__`, imports and what a `raise`
 says are left alone.
 """
 
@@ -11,6 +11,7 @@ import ast
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 OPERATORS: dict[type[ast.AST], tuple[str, tuple[str, ...]]] = {
     ast.Add: ("+", ("-",)),
@@ -37,7 +38,7 @@ OPERATORS: dict[type[ast.AST], tuple[str, tuple[str, ...]]] = {
 }
 """How an operator is written, and what it is mistaken for."""
 
-SISTERS = [
+SIMILAR = [
     ("min", "max"),
     ("any", "all"),
     ("zeros", "ones"),
@@ -47,9 +48,23 @@ SISTERS = [
     ("floor", "ceil"),
     ("left", "right"),
 ]
-MISTAKEN = {name: other for pair in SISTERS for name, other in (pair, pair[::-1])}
+MISTAKEN = {name: other for pair in SIMILAR for name, other in (pair, pair[::-1])}
 
-CASTS = {"int", "float", "bool", "str", "tuple", "list", "dict", "set", "cast", "iter", "super", "repr", "type"}
+CASTS = {
+    "int",
+    "float",
+    "bool",
+    "str",
+    "tuple",
+    "list",
+    "dict",
+    "set",
+    "cast",
+    "iter",
+    "super",
+    "repr",
+    "type",
+}
 """Calls that are not dropped: most only change the type of a value."""
 
 
@@ -175,10 +190,12 @@ class _Planter(ast.NodeVisitor):
                 if isinstance(node, ast.AugAssign):
                     yield from self._operator(node, left, operator, right, (b"",))
             case ast.BoolOp(operator, values):
-                for left, right in zip(values, values[1:], strict=False):
+                for left, right in pairwise(values):
                     yield from self._operator(node, left, operator, right)
             case ast.Compare(left, operators, comparators):
-                for left, operator, right in zip([node.left, *comparators], operators, comparators, strict=False):
+                for left, operator, right in zip(
+                    [node.left, *comparators], operators, comparators, strict=False
+                ):
                     yield from self._operator(node, left, operator, right)
             case ast.UnaryOp(ast.USub() | ast.Not() | ast.Invert(), operand):
                 yield self._replace(node, b"(" + self._text(operand) + b")")
@@ -226,11 +243,18 @@ class _Planter(ast.NodeVisitor):
     def _calls(self, node: ast.Call) -> Iterator[_Edit]:
         """The call dropped, its object or its only argument kept; each keyword argument dropped."""
         function = node.func
-        if isinstance(function, ast.Attribute) and self._root(function) not in self.imported | {"super", "cls"}:
+        if isinstance(function, ast.Attribute) and self._root(function) not in self.imported | {
+            "super",
+            "cls",
+        }:
             yield self._replace(node, b"(" + self._text(function.value) + b")")
-        elif len(node.args) == 1 and not node.keywords and not isinstance(node.args[0], ast.Starred):
-            if not (isinstance(function, ast.Name) and function.id in CASTS):
-                yield self._replace(node, b"(" + self._text(node.args[0]) + b")")
+        elif (
+            len(node.args) == 1
+            and not node.keywords
+            and not isinstance(node.args[0], ast.Starred)
+            and not (isinstance(function, ast.Name) and function.id in CASTS)
+        ):
+            yield self._replace(node, b"(" + self._text(node.args[0]) + b")")
         for keyword in node.keywords:
             if keyword.arg is not None:
                 start, stop = self._start(keyword), self._stop(keyword)

@@ -1,8 +1,8 @@
 """Running tests on mutants: torch and the tests are loaded once, each mutant is a fork.
 
-In a fork the code of the mutated functions is replaced where they are, so nothing is imported again. A fault in
-what runs at import (a constant of a module, a field, a default) is imported anew, in a fork of a process that
-has torch but not kmcl.
+In a fork the code of the mutated functions is replaced where they are, so nothing is imported again. A fault
+in what runs at import (a constant of a module, a field, a default) is imported anew, in a fork of a process
+that has torch but not kmcl.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _traced_lines(source: str) -> Iterator[dict[str, set[int]]]:
 
 
 def forked(work: Callable[[], int], seconds: float) -> int | None:
-    """The exit status of `work` in a fork, which is quiet; None if it took longer, or the processor time given."""
+    """The exit status of `work` in a quiet fork; None after more than these seconds of processor time."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -200,6 +200,7 @@ def _codes(module: CodeType) -> dict[str, list[CodeType]]:
 
 def _instructions(code: CodeType) -> tuple[object, ...]:
     constants = tuple(
-        _instructions(each) if isinstance(each, CodeType) else (type(each), repr(each)) for each in code.co_consts
+        _instructions(each) if isinstance(each, CodeType) else (type(each), repr(each))
+        for each in code.co_consts
     )
     return code.co_code, constants, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
