@@ -259,6 +259,35 @@ def test_a_thousand_resamples_and_95_percent_unless_given() -> None:
         assert (found.num_resamples, found.level) == (1000, 0.95)
 
 
+@pytest.mark.parametrize(("positives", "freedom"), [(1, 1), (2, 1), (3, 2), (4, 3)])
+def test_freedom_and_error_of_few_positives(positives: int, freedom: int) -> None:
+    targets = np.zeros((40, 1), np.int8)
+    targets[::9][:positives] = 1
+    predictions = from_arrays(np.random.default_rng(1).random((40, 1)), targets)
+    found = bootstrap_map(predictions, np.random.default_rng(0), num_resamples=60)
+    samples = resampled_maps(predictions, 0, 60)
+    assert found.degrees_of_freedom == pytest.approx(freedom)
+    assert found.num_undefined == np.isnan(samples).sum()
+    error = np.nanstd(samples, ddof=1) * np.sqrt(positives / freedom)
+    assert found.standard_error == pytest.approx(error)
+
+
+def test_two_resamples_have_a_spread() -> None:
+    predictions = make_predictions(100, 1)
+    found = bootstrap_map(predictions, np.random.default_rng(3), num_resamples=2)
+    positives = predictions.positive.sum()
+    error = resampled_maps(predictions, 3, 2).std(ddof=1) * np.sqrt(positives / (positives - 1))
+    assert found.standard_error == pytest.approx(error)
+
+
+def test_without_a_defined_resample_there_is_no_bias() -> None:
+    predictions = from_arrays([[0.9], [0.95], [0.1]], [[1], [0], [0]])
+    seed = next(seed for seed in range(20) if np.isnan(resampled_maps(predictions, seed, 1)[0]))
+    found = bootstrap_map(predictions, np.random.default_rng(seed), num_resamples=1)
+    assert (found.num_undefined, found.estimate, found.bias, found.standard_error) == (1, 0.5, 0, 0)
+    assert (found.low, found.high) == pytest.approx((0.5 * 0.025, 1 - 0.5 * 0.025))
+
+
 def test_one_resample_has_no_spread() -> None:
     found = bootstrap_map(make_predictions(30, 2), np.random.default_rng(0), num_resamples=1)
     assert found.standard_error == 0

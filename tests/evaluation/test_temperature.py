@@ -135,6 +135,20 @@ def test_a_temperature_stays_inside_its_bounds() -> None:
     assert fit_temperatures(sure, prior_count=0).temperatures.tolist() == [pytest.approx(20)]
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_scores_far_too_sure_are_fitted_as_well(seed: int) -> None:
+    """From there, whole steps of Newton's method lead away from the optimum."""
+    generator = np.random.default_rng(seed)
+    targets = (generator.random((400, 1)) < 0.3).astype(np.int8)
+    flipped = generator.random(targets.shape) < np.where(targets, 0.3, 0.05)
+    logits = (2 * (targets ^ flipped) - 1) * generator.uniform(3, 14, targets.shape) + 2 * seed - 3
+    predictions = from_arrays(1 / (1 + np.exp(-logits)), targets)
+    fitted = fit_temperatures(predictions, with_bias=True, prior_count=0)
+    regression = LogisticRegression(C=np.inf, tol=1e-10).fit(logit(predictions.scores), targets[:, 0])
+    assert 1 / fitted.temperatures[0] == pytest.approx(regression.coef_[0, 0], rel=1e-4)
+    assert fitted.biases[0] == pytest.approx(regression.intercept_[0], rel=1e-3, abs=1e-4)
+
+
 def test_the_fit_minimises_its_penalised_likelihood() -> None:
     """Against a general optimiser, with the prior: slopes around that of all labels, itself around 1."""
     predictions = overconfident(300, [3.0], bias=0.7, shift=-1.0)

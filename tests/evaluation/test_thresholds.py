@@ -111,6 +111,11 @@ def test_a_label_without_positives_gets_the_default_and_is_named() -> None:
     assert chosen.unsupported == ("label0", "label1", "label2")
     assert chosen.values[1:].tolist() == [0.75, 0.75]
     assert chosen.common is None
+    first_empty = from_arrays([[0.9, 0.9, 0.9], [0.1, 0.1, 0.1]], [[0, -1, 1], [0, -1, 0]])
+    chosen = choose_thresholds(first_empty, default=0.7, prior_count=0)
+    assert chosen.values.tolist() == [np.float32(0.7), np.float32(0.7), 0.5]
+    for end in (0.0, 1.0):
+        assert choose_thresholds(first_empty, default=end, prior_count=0).values[0] == end
     without_any = choose_thresholds(from_arrays([[0.9], [0.1]], [[0], [0]]), default=0.75)
     assert (without_any.values.tolist(), without_any.common) == ([0.75], None)
 
@@ -152,22 +157,6 @@ def test_wanted_precision_and_recall_are_not_shrunk() -> None:
         shrunk, own = (choose_thresholds(predictions, criterion, 0.8, prior_count=k) for k in (100.0, 0.0))
         assert shrunk.values.tolist() == own.values.tolist()
         assert shrunk.common is None
-
-
-@given(seed=st.integers(0, 1000))
-@settings(max_examples=8, deadline=None)
-def test_no_other_common_threshold_is_better(seed: int) -> None:
-    predictions = with_gaps(make_predictions(50, 4, seed=seed, prevalence=0.15, signal=0.7))
-    qualities = {}
-    for percent in range(1, 100):
-        metrics = decision_metrics(predictions, decide(predictions.scores, percent / 100))
-        qualities[percent / 100] = np.nanmean(metrics.f1)
-    assert qualities[common_threshold(predictions)] == pytest.approx(max(qualities.values()))
-
-
-def test_a_common_threshold_is_in_the_middle_of_equals() -> None:
-    predictions = from_arrays([[0.905, 0.805], [0.105, 0.205]], [[1, 1], [0, 0]])
-    assert common_threshold(predictions) == 0.51
 
 
 def test_shrunk_thresholds_of_a_small_val_are_better_on_test() -> None:

@@ -41,6 +41,7 @@ STARTING_PROCESSES = "tests/losses/test_distributed.py"
 IN_OTHER_PROCESSES = "losses/distributed.py"
 
 HEAVY = ("torch", "numpy", "scipy.stats", "sklearn.metrics", "sklearn.linear_model", "pandas")
+RECORDS = ROOT / "build/mutants"
 EXPLAINED = Path(__file__).with_name("explained.toml")
 
 
@@ -97,31 +98,20 @@ def run(mutants: list[Mutant], folder: Path) -> dict[str, str]:
     records = folder / "record.json"
 
     def on_collected(items: list[tests.pytest.Item]) -> None:
-        cached = _cache_of_record()
-        if cached.exists():
-            shutil.copy(cached, records)
-        else:
-            started = time.monotonic()
-            tests.forked(lambda: tests.record(items, source, records) or 0, 3600)
-            cached.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(records, cached)
-            say(f"recorded {len(items)} tests in {time.monotonic() - started:.0f} s")
-        found = json.loads(records.read_text())
-        for name in found["failed"]:
-            say(f"fails without a fault, left out: {name}")
-            del found["tests"][name]
+        found = recorded(items, source, folder)
+        records.write_text(json.dumps(found))
         functions = tests.functions_by_file(source)
         tests.gc.freeze()
         by_name = {item.nodeid: item for item in items}
         for mutant in mutants:
-            chosen = choose(mutant, found["tests"])
+            chosen = choose(mutant, found)
             outcome = (
                 test_in_place(
                     mutant,
                     [by_name[name] for name in chosen],
                     source,
                     functions.get(mutant.file, []),
-                    limit(chosen, found["tests"]),
+                    limit(chosen, found),
                 )
                 if mutant.first
                 else None
@@ -144,13 +134,43 @@ def run(mutants: list[Mutant], folder: Path) -> dict[str, str]:
     for line in log.read_text().splitlines():
         identity, outcome = line.split()
         outcomes[identity] = outcome
-    written = json.loads(records.read_text())
-    found = {name: test for name, test in written["tests"].items() if name not in written["failed"]}
+    found = json.loads(records.read_text())
     for mutant in mutants:
         if outcomes[mutant.identity] == "import":
             outcomes[mutant.identity] = test_imported_anew(mutant, source, folder, found)
             show(mutant, outcomes[mutant.identity])
     return outcomes
+
+
+def recorded(items: list[tests.pytest.Item], source: Path, folder: Path) -> tests.Record:
+    """The record of the tests; those of a file are run again when it, its helpers or the package changed."""
+    shared = digest(*sorted([*(ROOT / "src/kmcl").rglob("*.py"), *(ROOT / "tests").glob("*.py")]))
+    kept = {item.path: RECORDS / f"{shared}-{digest(item.path)}.json" for item in items}
+    started = time.monotonic()
+    missing = [item for item in items if not kept[item.path].exists()]
+    if missing:
+        fresh = folder / "fresh.json"
+        tests.forked(lambda: tests.record(missing, source, fresh) or 0, 3600)
+        found = json.loads(fresh.read_text())
+        RECORDS.mkdir(parents=True, exist_ok=True)
+        for path in {item.path for item in missing}:
+            names = {item.nodeid for item in missing if item.path == path}
+            kept[path].write_text(json.dumps({name: found[name] for name in names}))
+        say(f"recorded {len(missing)} of {len(items)} tests in {time.monotonic() - started:.0f} s")
+    everything: tests.Record = {}
+    for path in set(kept.values()):
+        everything |= json.loads(path.read_text())
+    for name in [name for name, test in everything.items() if not test["passed"]]:
+        say(f"fails without a fault, left out: {name}")
+        del everything[name]
+    return everything
+
+
+def digest(*paths: Path) -> str:
+    total = hashlib.sha1()
+    for path in paths:
+        total.update(path.read_bytes())
+    return total.hexdigest()[:12]
 
 
 def choose(mutant: Mutant, record: tests.Record) -> list[str]:
@@ -252,17 +272,6 @@ def _set_up_hypothesis() -> None:
         suppress_health_check=list(HealthCheck),
     )
     settings.load_profile("mutants")
-
-
-def _cache_of_record() -> Path:
-    """The record of the tests as they are: it is made again when a test or a package changes."""
-    digest = hashlib.sha1()
-    for path in sorted([*(ROOT / "src/kmcl").rglob("*.py"), *(ROOT / "tests").glob("*.py")]):
-        digest.update(path.read_bytes())
-    for package in PACKAGES:
-        for path in sorted((ROOT / "tests" / package).glob("*")):
-            digest.update(path.read_bytes() if path.is_file() else b"")
-    return ROOT / "build/mutants" / f"{digest.hexdigest()[:16]}.json"
 
 
 if __name__ == "__main__":

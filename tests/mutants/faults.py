@@ -1,14 +1,15 @@
 """Faults that can be planted in a source file, one at a time: what a slip of the hand looks like.
 
 An operator, a constant, a condition, a dropped call, a dropped argument, the wrong one of two similar names
-(min for max). Each replaces one piece of text. Docstrings, annotations, `__all__`, imports and what a `raise`
-says are left alone.
+(min for max). Each replaces one piece of text. Docstrings, annotations, `__all__`, imports, what a `raise`
+says and `strict` of a zip, which guards against our own errors, are left alone.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -79,6 +80,7 @@ class Mutant:
     source:       the whole mutated file
     first, last:  lines whose tests can notice: the statement's, or the function's for its defaults;
                   0 and 0 for what runs when the module is imported
+    occurrence:   0, or how many mutants of the file have the same text before this one
     """
 
     file: str
@@ -88,6 +90,7 @@ class Mutant:
     source: bytes
     first: int
     last: int
+    occurrence: int
 
     @property
     def compiles(self) -> bool:
@@ -100,7 +103,9 @@ class Mutant:
     @property
     def identity(self) -> str:
         """Stays the same when other lines of the file change."""
-        return hashlib.sha1(f"{self.file}\n{self.before}\n{self.after}".encode()).hexdigest()[:8]
+        return hashlib.sha1(
+            f"{self.file}\n{self.before}\n{self.after}\n{self.occurrence}".encode()
+        ).hexdigest()[:8]
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,7 @@ def mutants_of(file: str, source: bytes) -> list[Mutant]:
     planted = _Planter(source)
     planted.visit(planted.tree)
     found: dict[bytes, Mutant] = {}
+    seen: Counter[tuple[str, str]] = Counter()
     for edit in planted.edits:
         mutated = source[: edit.start] + edit.text + source[edit.stop :]
         if mutated in found:
@@ -125,14 +131,17 @@ def mutants_of(file: str, source: bytes) -> list[Mutant]:
         end = len(source) if end < 0 else end
         after = source[begin : edit.start] + edit.text + source[edit.stop : end]
         first, last = planted.region(edit.node)
+        text = (_one_line(source[begin:end]), _one_line(after))
+        seen[text] += 1
         found[mutated] = Mutant(
             file=file,
             line=source.count(b"\n", 0, edit.start) + 1,
-            before=_one_line(source[begin:end]),
-            after=_one_line(after),
+            before=text[0],
+            after=text[1],
             source=mutated,
             first=first,
             last=last,
+            occurrence=seen[text] - 1,
         )
     return sorted(found.values(), key=lambda mutant: (mutant.line, mutant.after))
 
@@ -157,6 +166,8 @@ class _Planter(ast.NodeVisitor):
 
     def visit(self, node: ast.AST) -> None:
         if isinstance(node, ast.Raise | ast.Import | ast.ImportFrom | ast.Assert):
+            return
+        if isinstance(node, ast.keyword) and node.arg == "strict":
             return
         for edit in self._edits_of(node):
             self.edits.append(edit)
@@ -256,7 +267,7 @@ class _Planter(ast.NodeVisitor):
         ):
             yield self._replace(node, b"(" + self._text(node.args[0]) + b")")
         for keyword in node.keywords:
-            if keyword.arg is not None:
+            if keyword.arg not in (None, "strict"):
                 start, stop = self._start(keyword), self._stop(keyword)
                 rest = self.source[stop:]
                 stop += len(rest) - len(rest.lstrip())

@@ -140,7 +140,7 @@ def common_threshold(calibrated: Predictions) -> float:
 
     calibrated: predictions whose scores are calibrated probabilities, with at least one positive.
     """
-    percents = np.clip(np.floor(100 * calibrated.scores.astype(np.float64)), 0, 99).astype(np.int64)
+    percents = np.clip(100 * calibrated.scores.astype(np.float64), 0, 99).astype(np.int64)
     positives, predicted, correct = [], [], []
     for percent, evaluated, positive in zip(
         percents.T, calibrated.evaluated.T, calibrated.positive.T, strict=True
