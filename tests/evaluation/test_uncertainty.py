@@ -159,6 +159,8 @@ def test_uncertainties_by_hand() -> None:
     np.testing.assert_allclose(found["threshold"][0, :2], [-np.log(3), 0], atol=1e-12)
     assert found["variance"].tolist() == [[4, 9, 1]]
     np.testing.assert_allclose(found["rank_mean"], [[1 / 2, 5 / 6, 1 / 6]])
+    gaps = with_gaps(make_predictions())
+    assert (uncertainty_scores(gaps)["rank_mean"][~gaps.evaluated] == 0).all()
 
 
 def test_label_areas_gains_and_risks_are_those_of_the_order() -> None:

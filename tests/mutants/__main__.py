@@ -36,6 +36,8 @@ from mutants.faults import Mutant, mutants_of  # noqa: E402
 
 PACKAGES = ("kernels", "losses", "evaluation")
 TESTS = [*(f"tests/{package}" for package in PACKAGES), "tests/test_shapes.py"]
+GENERAL = ("tests/test_shapes.py", "tests/evaluation/test_public_names.py")
+"""Tests of what all packages have in common."""
 STARTING_PROCESSES = "tests/losses/test_distributed.py"
 """Its tests run the losses in other processes, whose lines are not recorded."""
 IN_OTHER_PROCESSES = "losses/distributed.py"
@@ -181,7 +183,7 @@ def choose(mutant: Mutant, record: tests.Record) -> list[str]:
         name
         for name, test in record.items()
         if any(number in lines for number in test["lines"].get(mutant.file, ()))
-        or (not mutant.first and name.startswith((f"tests/{package}/", "tests/test_shapes")))
+        or (not mutant.first and name.startswith((f"tests/{package}/", *GENERAL)))
         or (mutant.file == IN_OTHER_PROCESSES and name.startswith(STARTING_PROCESSES))
     ]
     return sorted(chosen, key=lambda name: (name.startswith(STARTING_PROCESSES), record[name]["seconds"]))
