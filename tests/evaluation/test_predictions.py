@@ -177,7 +177,7 @@ def test_probabilities_of_0_and_1_are_possible() -> None:
         (lambda path: None, "no such file of predictions"),
         (
             lambda path: np.savez(path, format="kmcl-predictions-1", names=["x"]),
-            "missing or unknown .*labels",
+            "an array is missing or unknown .*labels",
         ),
         (
             lambda path: np.savez(
