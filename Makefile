@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 JOBS ?= auto
 PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadfile
 
-.PHONY: demo test test-slow attack docs figures benchmarks
+.PHONY: demo test test-slow attack mutants docs figures benchmarks
 
 # The marker is newer than the files that decide what is installed, so a second run installs nothing.
 $(INSTALLED): pyproject.toml constraints.txt src/kmcl/version.py
@@ -33,6 +33,12 @@ test-slow: $(INSTALLED)
 MINUTES ?= 60
 attack: $(INSTALLED)
 	$(BIN)/python tests/attack --minutes $(MINUTES)
+
+# Faults planted in kernels, losses and evaluation, and how many of them the tests find; not part of `make test`.
+SAMPLE ?= 150
+SEED ?= 1
+mutants: $(INSTALLED)
+	$(BIN)/python tests/mutants --sample $(SAMPLE) --seed $(SEED)
 
 docs: $(INSTALLED)
 	$(BIN)/python -m sphinx -q -W -n --keep-going -b html docs docs/_build/html

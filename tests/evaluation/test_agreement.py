@@ -61,6 +61,26 @@ def test_a_constant_matrix_is_undefined() -> None:
     found = label_agreement(np.ones((4, 4)), symmetric(0, 4), np.random.default_rng(0), 9)
     assert np.isnan(found.correlation)
     assert np.isnan(found.p_value)
+    assert (found.num_pairs, found.num_permutations) == (6, 9)
+    swapped = label_agreement(symmetric(0, 4), np.ones((4, 4)), np.random.default_rng(0), 9)
+    assert np.isnan([swapped.correlation, swapped.p_value]).all()
+
+
+def test_a_matrix_of_three_labels_is_the_smallest() -> None:
+    found = label_agreement(symmetric(0, 3, 8), symmetric(0, 3, 8), np.random.default_rng(0))
+    assert found.correlation == pytest.approx(1)
+    assert (found.num_pairs, found.num_permutations) == (3, 999)
+    one = label_agreement(symmetric(0, 3, 8), symmetric(0, 3, 8), np.random.default_rng(0), 1)
+    assert one.p_value in (0.5, 1)
+    assert one.to_json()["num_permutations"] == 1
+
+
+def test_labels_that_nobody_has_do_not_occur_together() -> None:
+    targets = np.array([[1, 0, -1, 0], [1, 0, -1, 0]], dtype=np.int8)
+    found = label_cooccurrence(targets)
+    np.testing.assert_array_equal(found, np.eye(4))
+    alone = label_cooccurrence(np.array([[1, 1]], dtype=np.int8))
+    assert alone[0, 1] == 1
 
 
 def test_cooccurrence_is_the_jaccard_index_of_what_both_have_annotated() -> None:
@@ -80,8 +100,17 @@ def test_cooccurrence_is_the_jaccard_index_of_what_both_have_annotated() -> None
         (symmetric(0), np.full((12, 12), np.nan), "similarity must be finite, got nan"),
         (symmetric(0), np.arange(144.0).reshape(12, 12), "similarity must be symmetric, differs by 121"),
         (symmetric(0), symmetric(0, 11), r"\(12, 12\) and \(11, 11\)"),
+        (np.ones((3, 4)), symmetric(0), r"cooccurrence must be L x L.*\(3, 4\)"),
+        (np.ones(9), symmetric(0), r"cooccurrence must be L x L.*\(9,\)"),
+        (np.ones((3, 3, 3)), symmetric(0), r"cooccurrence must be L x L.*\(3, 3, 3\)"),
+        (np.full((4, 4), np.inf), symmetric(0, 4), "cooccurrence must be finite, got inf"),
     ],
 )
 def test_unfit_matrices_are_refused(first, second, message: str) -> None:
     with pytest.raises(InputError, match=message):
         label_agreement(first, second, np.random.default_rng(0))
+
+
+def test_no_permutation_is_refused() -> None:
+    with pytest.raises(InputError, match="num_permutations must be at least 1, got 0"):
+        label_agreement(symmetric(0), symmetric(1), np.random.default_rng(0), 0)

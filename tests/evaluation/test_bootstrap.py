@@ -232,6 +232,69 @@ def test_a_perfect_ranking_has_the_lower_limit_of_its_positives() -> None:
     assert (found.low, found.high) == (pytest.approx(stats.beta.ppf(0.025, 10, 1)), 1)
 
 
+def test_the_lower_limit_of_several_perfect_labels_is_that_of_their_harmonic_mean() -> None:
+    scores = np.where(np.arange(40) < 4, 0.9, 0.1)
+    other = np.where(np.arange(40) < 20, 0.8, 0.2)
+    perfect = from_arrays(np.stack([scores, other], axis=1), np.stack([scores > 0.5, other > 0.5], axis=1))
+    found = bootstrap_map(perfect, np.random.default_rng(0), num_resamples=50, level=0.9)
+    assert found.low == pytest.approx(0.05 ** ((1 / 4 + 1 / 20) / 2))
+    assert (found.estimate, found.high, found.standard_error) == (1, 1, 0)
+    assert np.isnan(found.degrees_of_freedom)
+
+
+def test_a_p_value_is_not_below_what_the_resamples_can_tell() -> None:
+    good = make_predictions(200, 2, signal=3)
+    bad = replace(good, scores=1 - good.scores)
+    found = compare_map(good, bad, np.random.default_rng(0), num_resamples=39)
+    assert found.p_value == pytest.approx(2 / 40)
+    assert 0.3 < found.difference.low < found.difference.estimate < found.difference.high <= 1
+    json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_a_thousand_resamples_and_95_percent_unless_given() -> None:
+    small = make_predictions(30, 1)
+    compared = compare_map(small, small, np.random.default_rng(0))
+    several = compare_mean_map([small], [small], np.random.default_rng(0))
+    for found in (bootstrap_map(small, np.random.default_rng(0)), compared.first, several.difference):
+        assert (found.num_resamples, found.level) == (1000, 0.95)
+
+
+@pytest.mark.parametrize(("positives", "freedom"), [(1, 1), (2, 1), (3, 2), (4, 3)])
+def test_freedom_and_error_of_few_positives(positives: int, freedom: int) -> None:
+    targets = np.zeros((40, 1), np.int8)
+    targets[::9][:positives] = 1
+    predictions = from_arrays(np.random.default_rng(1).random((40, 1)), targets)
+    found = bootstrap_map(predictions, np.random.default_rng(0), num_resamples=60)
+    samples = resampled_maps(predictions, 0, 60)
+    assert found.degrees_of_freedom == pytest.approx(freedom)
+    assert found.num_undefined == np.isnan(samples).sum()
+    error = np.nanstd(samples, ddof=1) * np.sqrt(positives / freedom)
+    assert found.standard_error == pytest.approx(error)
+
+
+def test_two_resamples_have_a_spread() -> None:
+    predictions = make_predictions(100, 1)
+    found = bootstrap_map(predictions, np.random.default_rng(3), num_resamples=2)
+    positives = predictions.positive.sum()
+    error = resampled_maps(predictions, 3, 2).std(ddof=1) * np.sqrt(positives / (positives - 1))
+    assert found.standard_error == pytest.approx(error)
+
+
+def test_without_a_defined_resample_there_is_no_bias() -> None:
+    predictions = from_arrays([[0.9], [0.95], [0.1]], [[1], [0], [0]])
+    seed = next(seed for seed in range(20) if np.isnan(resampled_maps(predictions, seed, 1)[0]))
+    found = bootstrap_map(predictions, np.random.default_rng(seed), num_resamples=1)
+    assert (found.num_undefined, found.estimate, found.bias, found.standard_error) == (1, 0.5, 0, 0)
+    assert (found.low, found.high) == pytest.approx((0.5 * 0.025, 1 - 0.5 * 0.025))
+
+
+def test_one_resample_has_no_spread() -> None:
+    found = bootstrap_map(make_predictions(30, 2), np.random.default_rng(0), num_resamples=1)
+    assert found.standard_error == 0
+    assert found.bias != 0
+    assert found.low < found.estimate < found.high
+
+
 def test_a_single_group_determines_nothing() -> None:
     first, second = (replace(make_predictions(30, 3, seed=seed), groups=("a",) * 30) for seed in (0, 1))
     second = replace(second, targets=first.targets)
@@ -293,11 +356,18 @@ def test_models_judged_on_different_things_are_not_compared(change, message: str
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [({"num_resamples": 0}, "num_resamples.*got 0"), ({"level": 1.0}, r"level must be in \(0, 1\), got 1")],
+    [
+        ({"num_resamples": 0}, "num_resamples.*got 0"),
+        ({"level": 1.0}, r"level must be in \(0, 1\), got 1"),
+        ({"level": 0.0}, r"level must be in \(0, 1\), got 0"),
+        ({"predictions": make_predictions(0, 3)}, "a bootstrap needs at least one image, got none"),
+    ],
 )
 def test_impossible_arguments_are_refused(arguments, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        bootstrap_map(make_predictions(20, 3), np.random.default_rng(0), **arguments)
+        bootstrap_map(
+            **{"predictions": make_predictions(20, 3), "generator": np.random.default_rng(0)} | arguments
+        )
 
 
 def test_means_over_seeds_are_compared_on_the_same_resamples() -> None:
@@ -315,3 +385,5 @@ def test_means_over_seeds_are_compared_on_the_same_resamples() -> None:
     assert alone == compare_map(first[0], second[0], np.random.default_rng(0), 100)
     with pytest.raises(InputError, match="at least one model on each side"):
         compare_mean_map(first, [], np.random.default_rng(0))
+    with pytest.raises(InputError, match="at least one model on each side"):
+        compare_mean_map([], second, np.random.default_rng(0))

@@ -125,6 +125,48 @@ def test_a_label_nobody_annotated_is_undefined_and_left_out() -> None:
     assert json.loads(json.dumps(found.to_json(), allow_nan=False))["label_errors"] == [0.25, None]
 
 
+def test_equal_mass_errors_are_those_of_bins_of_two_pairs() -> None:
+    """Twelve different scores in six bins: each bin is two neighbours of the ranking."""
+    predictions = make_predictions(12, 3, prevalence=0.5)
+    found = calibration(predictions, num_bins=6)
+
+    def error(scores: np.ndarray, positive: np.ndarray, at_once: int) -> float:
+        order = np.argsort(scores)
+        gaps = (scores.astype(np.float64) - positive)[order].reshape(-1, at_once).sum(axis=1)
+        return float(np.abs(gaps).sum() / len(scores))
+
+    for label in range(3):
+        scores, positive = predictions.scores[:, label], predictions.positive[:, label]
+        assert found.label_equal_mass_errors[label] == pytest.approx(error(scores, positive, 2), abs=0.1)
+        curve = reliability_curve(scores, positive, 6, "equal_mass")
+        assert found.label_equal_mass_errors[label] == curve.expected_calibration_error
+        assert found.label_errors[label] == (
+            reliability_curve(scores, positive, 6, "equal_width").expected_calibration_error
+        )
+    assert found.mean_label_equal_mass_error == pytest.approx(found.label_equal_mass_errors.mean())
+    pooled = reliability_curve(predictions.scores.ravel(), predictions.positive.ravel(), 6, "equal_mass")
+    assert found.pooled_equal_mass_error == pooled.expected_calibration_error
+    assert found.num_bins == len(found.pooled_curve.counts) == 6
+
+
+def test_fifteen_bins_of_equal_width_unless_given() -> None:
+    predictions = make_predictions(300, 1)
+    found = calibration(predictions)
+    assert (found.num_bins, len(found.pooled_curve.counts)) == (15, 15)
+    curve = reliability_curve(predictions.scores[:, 0], predictions.positive[:, 0])
+    np.testing.assert_allclose(curve.upper, np.arange(1, 16) / 15)
+    one = reliability_curve(predictions.scores[:, 0], predictions.positive[:, 0], 1)
+    assert one.counts.tolist() == [300]
+    assert (one.lower.tolist(), one.upper.tolist()) == ([0], [1])
+
+
+@pytest.mark.parametrize("binning", ["equal_width", "equal_mass"])
+def test_no_pair_at_all_has_no_error(binning) -> None:
+    curve = reliability_curve(np.empty(0), np.empty(0, dtype=np.bool_), 4, binning)
+    assert curve.counts.tolist() == [0] * 4
+    assert np.isnan(curve.expected_calibration_error)
+
+
 def test_impossible_bins_are_refused() -> None:
     with pytest.raises(InputError, match="num_bins must be at least 1, got 0"):
         calibration(make_predictions(), num_bins=0)

@@ -15,7 +15,9 @@ from evaluation.synthetic import from_arrays, make_predictions, with_gaps
 from kmcl.errors import InputError
 from kmcl.evaluation.decisions import decide, decide_top_k, decision_metrics
 from kmcl.evaluation.frequency import frequency_groups
+from kmcl.evaluation.image_ranking import image_ranking
 from kmcl.evaluation.metrics import evaluate
+from kmcl.evaluation.ranking import eleven_point_average_precision, label_points
 
 
 def test_evaluate_puts_each_figure_in_its_place() -> None:
@@ -50,6 +52,20 @@ def test_evaluate_puts_each_figure_in_its_place() -> None:
             by_threshold.recall[index],
             by_threshold.f1[index],
         )
+
+
+def test_eleven_points_and_defaults() -> None:
+    predictions = with_gaps(make_predictions(num_labels=4))
+    found = evaluate(predictions)
+    expected = [eleven_point_average_precision(points) for points in label_points(predictions)]
+    assert [row.eleven_point_average_precision for row in found.labels] == expected
+    assert found.mean_eleven_point_average_precision == pytest.approx(np.mean(expected))
+    assert (found.threshold, found.k) == (0.5, 3)
+    assert found.num_pairs == predictions.evaluated.sum() < 800
+    assert found.image_ranking == image_ranking(predictions)
+    shown = found.with_thresholds(np.array([0.1, 0.2, 0.3, 0.4]))
+    assert [row.threshold for row in shown.labels] == [0.1, 0.2, 0.3, 0.4]
+    assert shown.at_threshold is found.at_threshold
 
 
 def test_labels_that_define_nothing_are_named_and_left_out() -> None:
@@ -139,6 +155,9 @@ def test_given_counts_decide_the_groups() -> None:
     assert evaluate(predictions).frequency_counts_from == "evaluated"
     with pytest.raises(InputError, match="3 numbers"):
         evaluate(predictions, label_counts=np.array([30, 20]))
+    with pytest.raises(InputError, match=r"at least 0, got \[30, 20, -1\]"):
+        evaluate(predictions, label_counts=np.array([30, 20, -1]))
+    assert evaluate(predictions, label_counts=np.array([30, 20, 0])).frequency_groups[0].lowest_count == 0
 
 
 def test_a_single_threshold_is_reported() -> None:

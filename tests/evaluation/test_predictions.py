@@ -133,13 +133,70 @@ def test_broken_and_foreign_files_are_refused_by_name(tmp_path: Path, write) -> 
         ({"ignored": np.zeros((200, 5), np.bool_)}, r"ignored.*\(200, 5\)"),
         ({"sigma": np.zeros((200, 6), np.float32)}, r"sigma.*above 0.*got 0\.0"),
         ({"features": np.zeros((199, 8), np.float32)}, r"features.*200 rows.*\(199, 8\)"),
+        ({"scores": np.full((200, 6), -0.1, np.float32)}, r"scores must be in \[0, 1\], got -0\.1"),
+        ({"targets": np.full((200, 6), -2, np.int8)}, r"targets must be 0, 1 or -1 \(unknown\), got -2"),
+        ({"targets": np.zeros((200, 6), np.int64)}, "targets must be 200 images x 6 labels of int8"),
+        ({"ignored": np.zeros((200, 6), np.int8)}, "ignored must be 200 images x 6 labels of bool"),
+        ({"sigma": np.full((200, 6), np.inf, np.float32)}, "sigma must be finite and above 0, got inf"),
+        ({"sigma": np.ones((200, 6))}, "sigma must be 200 images x 6 labels of float32"),
+        ({"features": np.zeros(200, np.float32)}, r"features must have 200 rows.*\(200,\)"),
         ({"labels": ("a", "b", "c", "d", "e", "a")}, "all different"),
+        ({"labels": ()}, r"labels must be at least one and all different, got \[\]"),
         ({"groups": ("a",)}, "groups must be 200, one per image, got 1"),
     ],
 )
 def test_impossible_predictions_are_refused(change, message: str) -> None:
     with pytest.raises(InputError, match=message):
         replace(make_predictions(), **change)
+
+
+def test_the_first_impossible_value_is_named() -> None:
+    scores = make_predictions().scores.copy()
+    scores[7, 2] = scores[9, 1] = 2
+    with pytest.raises(InputError, match=r"got 2\.0 for image 'image7\.jpg' and label 'label2'"):
+        replace(make_predictions(), scores=scores)
+
+
+def test_probabilities_of_0_and_1_are_possible() -> None:
+    predictions = from_arrays([[0.0, 1.0]], [[0, 1]])
+    assert (len(predictions), predictions.num_labels) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (
+            write_foreign_archive,
+            r"not a file of predictions \(format 'none', expected 'kmcl-predictions-1'\)",
+        ),
+        (write_single_array, r"not a file of predictions \(a single array\)"),
+        (write_without_targets, "an array is missing or unknown"),
+        (write_text, "cannot be read as predictions"),
+        (write_empty, "cannot be read as predictions"),
+        (write_folder, r"not a file of predictions \(not a regular file\)"),
+        (lambda path: None, "no such file of predictions"),
+        (
+            lambda path: np.savez(path, format="kmcl-predictions-1", names=["x"]),
+            "an array is missing or unknown .*labels",
+        ),
+        (
+            lambda path: np.savez(
+                path,
+                format="kmcl-predictions-1",
+                labels=["a"],
+                names=["x"],
+                scores=np.full((1, 1), 3, np.float32),
+                targets=np.ones((1, 1), np.int8),
+            ),
+            r"scores must be in \[0, 1\], got 3\.0",
+        ),
+    ],
+)
+def test_a_refused_file_is_told_why(tmp_path: Path, write, message: str) -> None:
+    path = tmp_path / "predictions.npz"
+    write(path)
+    with pytest.raises(InputError, match=rf"predictions\.npz: {message}"):
+        Predictions.load(str(path))
 
 
 def test_unknown_and_ignored_pairs_are_neither_positive_nor_negative() -> None:

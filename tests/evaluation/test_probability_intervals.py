@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.special import expit
+from scipy.stats import norm
 
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
@@ -89,6 +90,45 @@ def test_a_label_that_val_never_shows_is_unknown_not_certain():
     assert high[0, 0] > 0.5
 
 
+def test_without_val_the_interval_is_that_of_the_prior():
+    """Standard deviations of 1 for the bias, 1/2 for the slope and for the weight of sigma."""
+    val = Predictions(("a",), ("x",), np.array([[0.2]], dtype=np.float32), np.array([[-1]], dtype=np.int8))
+    intervals = fit_probability_intervals(val, np.ones(1), np.zeros(1))
+    np.testing.assert_allclose(intervals.covariances[0], np.diag([0.25, 1, 0.25]))
+    assert (intervals.sigma_means.tolist(), intervals.sigma_deviations.tolist()) == ([0], [1])
+    scores, probabilities = np.array([[0.7]]), np.array([[0.6]])
+    slope, centre = np.log(0.7 / 0.3), np.log(0.6 / 0.4)
+    for sigma, standardised in ((None, 0.0), (np.exp(2.0), 2.0), (np.exp(30.0), 10.0), (np.exp(-30.0), 10.0)):
+        given = None if sigma is None else np.array([[sigma]])
+        low, high = intervals.interval(scores, probabilities, given)
+        reach = norm.ppf(0.95) * np.sqrt(0.25 * slope**2 + 1 + 0.25 * standardised**2)
+        assert low[0, 0] == pytest.approx(expit(centre - reach), rel=1e-3)
+        assert high[0, 0] == pytest.approx(expit(centre + reach), rel=1e-3)
+
+
+def test_the_information_is_that_of_a_logistic_regression_on_logit_and_sigma():
+    rng = np.random.default_rng(5)
+    sigma = np.exp(rng.normal(0.3, 0.2, (80, 2))).astype(np.float32)
+    sigma[:, 1] = 1.5
+    val, _ = simulate(80, 6, sigma, unknown=0.3)
+    temperatures, biases = np.array([1.5, 0.7]), np.array([0.2, -1.0])
+    found = fit_probability_intervals(val, temperatures, biases)
+    logs = np.log(sigma.astype(np.float64))
+    np.testing.assert_allclose(found.sigma_means, logs.mean(axis=0))
+    # A sigma that never varies has the least deviation that is allowed.
+    np.testing.assert_allclose(found.sigma_deviations, [logs[:, 0].std(), 0.01])
+    for label in range(2):
+        information = np.diag([4.0, 1.0, 4.0])
+        for image in np.flatnonzero(val.targets[:, label] >= 0):
+            score = float(val.scores[image, label])
+            logit = np.log(score / (1 - score))
+            chance = expit(logit / temperatures[label] + biases[label])
+            standard = (logs[image, label] - found.sigma_means[label]) / found.sigma_deviations[label]
+            row = np.array([logit, 1.0, standard])
+            information += chance * (1 - chance) * np.outer(row, row)
+        np.testing.assert_allclose(found.covariances[label], np.linalg.inv(information), rtol=1e-4, atol=1e-9)
+
+
 def test_rows_and_back():
     val, _ = simulate(300, 4)
     intervals = fit_probability_intervals(val, np.ones(2), np.zeros(2))
@@ -97,3 +137,10 @@ def test_rows_and_back():
         np.testing.assert_allclose(ours, theirs, rtol=1e-5)
     with pytest.raises(InputError, match="8 numbers"):
         ProbabilityIntervals.from_rows(((1.0, 2.0),))
+    with pytest.raises(InputError, match=r"8 numbers per label; got \(8,\)"):
+        ProbabilityIntervals.from_rows((1.0,) * 8)
+    (row,) = ProbabilityIntervals(np.arange(9.0).reshape(1, 3, 3) / 3, np.ones(1), np.full(1, 2.0)).to_rows()
+    assert row == (0.0, 1.0, 1.33333, 2.0, 2.33333, 2.66667, 1.0, 2.0)
+    back = ProbabilityIntervals.from_rows((row,))
+    np.testing.assert_array_equal(back.covariances[0], back.covariances[0].T)
+    assert back.covariances[0, 2].tolist() == [2.0, 2.33333, 2.66667]

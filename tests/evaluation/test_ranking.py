@@ -188,5 +188,13 @@ def test_image_metrics_leave_unknown_labels_out() -> None:
 def test_image_metrics_in_many_blocks_equal_those_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
     predictions = with_gaps(make_predictions(300, 7, prevalence=0.5))
     in_one = image_ranking(predictions)
-    monkeypatch.setattr("kmcl.evaluation.image_ranking._COMPARISONS_AT_ONCE", 50)
-    assert image_ranking(predictions) == in_one
+    for at_once in (1, 50):
+        monkeypatch.setattr("kmcl.evaluation.image_ranking._COMPARISONS_AT_ONCE", at_once)
+        assert image_ranking(predictions) == in_one
+
+
+def test_no_pair_has_no_metric() -> None:
+    points = operating_points(np.empty(0, np.float32), np.empty(0, np.bool_))
+    assert [len(each) for each in points] == [0, 0, 0]
+    for metric in (average_precision, area_under_roc, eleven_point_average_precision):
+        assert np.isnan(metric(points))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize_scalar
+from scipy.optimize import minimize, minimize_scalar
 from sklearn.linear_model import LogisticRegression
 
 from evaluation.synthetic import from_arrays, make_predictions, with_gaps
@@ -102,13 +102,78 @@ def test_ten_positives_weigh_as_much_as_the_prior() -> None:
 
 
 def test_labels_that_say_nothing_share_and_are_named() -> None:
-    predictions = overconfident(500, [2.0, 2.0, 2.0])
+    predictions = overconfident(500, [2.0, 2.0, 2.0, 4.0], bias=-0.5)
     targets = predictions.targets.copy()
     targets[:, 1] = 0
     targets[:, 2] = 1
-    fitted = fit_temperatures(replace(predictions, targets=targets))
-    assert fitted.shared == ("label1", "label2")
-    assert (fitted.temperatures[1:] == fitted.shared_temperature).all()
+    for with_bias in (False, True):
+        fitted = fit_temperatures(replace(predictions, targets=targets), with_bias)
+        assert fitted.shared == ("label1", "label2")
+        assert fitted.temperatures.shape == fitted.biases.shape == (4,)
+        assert (fitted.temperatures[1:3] == fitted.shared_temperature).all()
+        assert (fitted.biases[1:3] == fitted.shared_bias).all()
+        # The last label has its own values, in its own place.
+        assert fitted.temperatures[3] > 1.3 * fitted.temperatures[0]
+        assert (fitted.shared_bias != 0) == with_bias
+
+
+def test_nothing_known_leaves_probabilities_as_they_are() -> None:
+    predictions = make_predictions(20, 2)
+    nothing = fit_temperatures(replace(predictions, targets=np.full((20, 2), -1, np.int8)), with_bias=True)
+    assert nothing.temperatures.tolist() == [1, 1]
+    assert nothing.biases.tolist() == [0, 0]
+    assert nothing.shared == predictions.labels
+
+
+def test_a_temperature_stays_inside_its_bounds() -> None:
+    """Scores that are far too sure, or far too unsure, with nothing to draw them to 1."""
+    generator = np.random.default_rng(0)
+    coin = (generator.random((200, 1)) < 0.5).astype(np.int8)
+    unsure = from_arrays(0.5 + 0.001 * (2 * coin - 1), coin)
+    assert fit_temperatures(unsure, prior_count=0).temperatures.tolist() == [pytest.approx(0.05)]
+    sure = from_arrays(generator.choice([1e-6, 1 - 1e-6], size=(200, 1)), coin)
+    assert fit_temperatures(sure, prior_count=0).temperatures.tolist() == [pytest.approx(20)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_scores_far_too_sure_are_fitted_as_well(seed: int) -> None:
+    """From there, whole steps of Newton's method lead away from the optimum."""
+    generator = np.random.default_rng(seed)
+    targets = (generator.random((400, 1)) < 0.3).astype(np.int8)
+    flipped = generator.random(targets.shape) < np.where(targets, 0.3, 0.05)
+    logits = (2 * (targets ^ flipped) - 1) * generator.uniform(3, 14, targets.shape) + 2 * seed - 3
+    predictions = from_arrays(1 / (1 + np.exp(-logits)), targets)
+    fitted = fit_temperatures(predictions, with_bias=True, prior_count=0)
+    regression = LogisticRegression(C=np.inf, tol=1e-10).fit(logit(predictions.scores), targets[:, 0])
+    assert 1 / fitted.temperatures[0] == pytest.approx(regression.coef_[0, 0], rel=1e-4)
+    assert fitted.biases[0] == pytest.approx(regression.intercept_[0], rel=1e-3, abs=1e-4)
+
+
+def test_the_fit_minimises_its_penalised_likelihood() -> None:
+    """Against a general optimiser, with the prior: slopes around that of all labels, itself around 1."""
+    predictions = overconfident(300, [3.0], bias=0.7, shift=-1.0)
+    logits, truth = logit(predictions.scores[:, 0]), predictions.positive[:, 0]
+    rarer = min(truth.sum(), (~truth).sum())
+
+    def fit(centre: np.ndarray, count: float) -> np.ndarray:
+        chance = 1 / (1 + np.exp(-(centre[0] * logits + centre[1])))
+        weight = chance * (1 - chance)
+        curvature = np.array([(weight * logits**2).sum(), weight.sum()])
+
+        def cost(line: np.ndarray) -> float:
+            scaled = line[0] * logits + line[1]
+            fits = np.logaddexp(0, np.where(truth, -scaled, scaled)).sum()
+            return float(fits + 0.5 * count / rarer * ((curvature + 1) * (line - centre) ** 2).sum())
+
+        return minimize(cost, centre, method="BFGS", options={"gtol": 1e-7}).x
+
+    overall = fit(np.array([1.0, 0.0]), 10)
+    line = fit(overall, 10)
+    fitted = fit_temperatures(predictions, with_bias=True)
+    found = [1 / fitted.shared_temperature, fitted.shared_bias]
+    np.testing.assert_allclose(found, overall, rtol=1e-4)
+    np.testing.assert_allclose([1 / fitted.temperatures[0], fitted.biases[0]], line, rtol=1e-4)
+    assert fitted.shared == ()
 
 
 def test_perfectly_separated_and_saturated_scores_stay_finite() -> None:
@@ -146,6 +211,8 @@ def test_temperatures_survive_json() -> None:
     scores = make_predictions(seed=9).scores
     np.testing.assert_array_equal(again.apply(scores), fitted.apply(scores))
     assert again.labels == fitted.labels
+    assert replace(again, temperatures=fitted.temperatures, biases=fitted.biases) == fitted
+    assert isinstance(again.shared, tuple)
 
 
 def test_foreign_input_is_refused() -> None:
@@ -154,6 +221,15 @@ def test_foreign_input_is_refused() -> None:
     for change in ({"biases": [0.0]}, {"temperatures": [0.0] * 6}, {"extra": 1}, {"labels": None}):
         with pytest.raises(InputError, match="temperatures"):
             Temperatures.from_json(fitted.to_json() | change)
+    for name, wrong in (("temperatures", np.inf), ("temperatures", -1.0), ("biases", np.inf)):
+        with pytest.raises(InputError, match="temperatures must be finite and above 0"):
+            Temperatures.from_json(fitted.to_json() | {name: [1.0] * 5 + [wrong]})
+    for name in ("temperatures", "biases"):
+        with pytest.raises(InputError, match="temperatures and biases must be 6 values each"):
+            Temperatures.from_json(fitted.to_json() | {name: [1.0] * 5})
+    for name in ("labels", "shared", "temperatures", "biases"):
+        with pytest.raises(InputError, match=f"not a set of temperatures: .*{name}"):
+            Temperatures.from_json({key: value for key, value in fitted.to_json().items() if key != name})
     with pytest.raises(InputError, match=r"temperatures are for labels.*predictions have"):
         fitted.calibrate(make_predictions(num_labels=5))
     with pytest.raises(InputError, match="prior_count must be at least 0, got -1"):

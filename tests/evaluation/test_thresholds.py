@@ -63,6 +63,36 @@ def test_thresholds_by_hand() -> None:
     assert choose_thresholds(predictions, "recall", 1.0).values.tolist() == [0.1875]
 
 
+def test_only_a_precision_can_be_out_of_reach() -> None:
+    predictions = from_arrays([[0.75], [0.5], [0.25]], [[0], [1], [0]])
+    for arguments in (("f1",), ("recall", 1.0), ("precision", 0.5)):
+        for distance in (np.inf, 0.875):
+            assert choose_thresholds(predictions, *arguments, max_distance=distance).unreached == ()
+
+
+def test_defaults_are_f1_and_one_half() -> None:
+    chosen = choose_thresholds(make_predictions())
+    assert (chosen.criterion, chosen.wanted, chosen.default) == ("f1", None, 0.5)
+    assert chosen.values.tolist() == choose_thresholds(make_predictions(), max_distance=0.875).values.tolist()
+
+
+def test_a_label_without_negatives_has_no_support() -> None:
+    predictions = make_predictions(60, 2, prevalence=0.5)
+    targets = predictions.targets.copy()
+    targets[:, 0] = 1
+    targets[np.flatnonzero(targets[:, 1] == 0)[4:], 1] = 1
+    chosen = choose_thresholds(replace(predictions, targets=targets))
+    assert chosen.support == (0, 4)
+    assert chosen.unsupported == ("label0", "label1")
+
+
+def test_five_images_of_either_kind_support_a_threshold() -> None:
+    scores, targets = [[0.1 * place] for place in range(1, 10)], [[0]] * 4 + [[1]] * 5
+    assert choose_thresholds(from_arrays(scores, targets)).unsupported == ("label0",)
+    targets = [[0]] * 5 + [[1]] * 5
+    assert choose_thresholds(from_arrays([[0.05], *scores], targets)).unsupported == ()
+
+
 def test_a_precision_nothing_reaches_gives_the_highest_and_is_named() -> None:
     predictions = from_arrays([[0.75], [0.5], [0.25]], [[0], [1], [0]])
     chosen = choose_thresholds(predictions, "precision", 0.9)
@@ -81,6 +111,11 @@ def test_a_label_without_positives_gets_the_default_and_is_named() -> None:
     assert chosen.unsupported == ("label0", "label1", "label2")
     assert chosen.values[1:].tolist() == [0.75, 0.75]
     assert chosen.common is None
+    first_empty = from_arrays([[0.9, 0.9, 0.9], [0.1, 0.1, 0.1]], [[0, -1, 1], [0, -1, 0]])
+    chosen = choose_thresholds(first_empty, default=0.7, max_distance=np.inf)
+    assert chosen.values.tolist() == [np.float32(0.7), np.float32(0.7), 0.5]
+    for end in (0.0, 1.0):
+        assert choose_thresholds(first_empty, default=end, max_distance=np.inf).values[0] == end
     without_any = choose_thresholds(from_arrays([[0.9], [0.1]], [[0], [0]]), default=0.75)
     assert (without_any.values.tolist(), without_any.common) == ([0.75], None)
 
@@ -223,6 +258,20 @@ def test_foreign_json_is_refused(change) -> None:
         LabelThresholds.from_json(choose_thresholds(make_predictions()).to_json() | change)
 
 
+def test_thresholds_in_json_are_complete_and_in_range() -> None:
+    written = choose_thresholds(make_predictions()).to_json()
+    ends = [0.0, 1.0, 0.0, 1.0, 0.5, 0.5]
+    assert LabelThresholds.from_json(written | {"values": ends}).values.tolist() == ends
+    for wrong in (-0.001, 1.001, np.nan):
+        with pytest.raises(InputError, match=r"thresholds must be 6 values in \[0, 1\], got"):
+            LabelThresholds.from_json(written | {"values": [0.5] * 5 + [wrong]})
+    for name in ("labels", "values", "support", "unsupported", "unreached"):
+        with pytest.raises(InputError, match=f"not a set of label thresholds: .*{name}"):
+            LabelThresholds.from_json({key: value for key, value in written.items() if key != name})
+    found = LabelThresholds.from_json(written)
+    assert all(isinstance(getattr(found, name), tuple) for name in ("support", "unsupported", "unreached"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -231,6 +280,8 @@ def test_foreign_json_is_refused(change) -> None:
         ({"criterion": "f1", "wanted": 0.5}, r"'f1' takes no wanted value, got 0\.5"),
         ({"criterion": "recall", "wanted": 1.5}, r"wanted recall must be in \(0, 1\], got 1\.5"),
         ({"default": -1}, "default threshold.*got -1"),
+        ({"default": 1.01}, r"default threshold must be in \[0, 1\], got 1\.01"),
+        ({"criterion": "recall", "wanted": 0.0}, r"wanted recall must be in \(0, 1\], got 0"),
         ({"max_distance": -1}, "max_distance must be at least 0, got -1"),
         ({"max_distance": np.nan}, "max_distance must be at least 0, got nan"),
     ],

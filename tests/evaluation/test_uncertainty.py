@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from evaluation.synthetic import from_arrays, make_predictions, with_gaps
@@ -158,6 +159,81 @@ def test_uncertainties_by_hand() -> None:
     np.testing.assert_allclose(found["threshold"][0, :2], [-np.log(3), 0], atol=1e-12)
     assert found["variance"].tolist() == [[4, 9, 1]]
     np.testing.assert_allclose(found["rank_mean"], [[1 / 2, 5 / 6, 1 / 6]])
+    gaps = with_gaps(make_predictions())
+    assert (uncertainty_scores(gaps)["rank_mean"][~gaps.evaluated] == 0).all()
+
+
+def test_label_areas_gains_and_risks_are_those_of_the_order() -> None:
+    predictions = make_predictions(60, 3)
+    found = compare_uncertainties(predictions, 0.4)
+    wrong = decide(predictions.scores, 0.4) != predictions.positive
+    uncertainty = uncertainty_scores(predictions, 0.4)["variance"]
+    areas = [area_of_order(wrong[np.argsort(uncertainty[:, label]), label]) for label in range(3)]
+    report = found["variance"]
+    assert report.mean_label_aurc == pytest.approx(np.mean(areas))
+    ordered = wrong.ravel()[np.argsort(uncertainty.ravel())]
+    error, best = wrong.mean(), area_of_order(np.sort(wrong.ravel()))
+    assert report.pooled.aurc == pytest.approx(area_of_order(ordered))
+    assert report.pooled_gain == pytest.approx((error - area_of_order(ordered)) / (error - best))
+    np.testing.assert_allclose(found.coverages, np.arange(1, 21) / 20)
+    # 180 pairs: every coverage is a whole number of them.
+    np.testing.assert_allclose(
+        report.risks, [ordered[: 9 * part].mean() for part in range(1, 21)], atol=1e-12
+    )
+
+
+def test_the_fit_is_a_logistic_regression_of_the_error() -> None:
+    val, test = with_gaps(sigma_knows(1)), sigma_knows(0)
+    thresholds = np.array([0.3, 0.5, 0.6, 0.4])
+    model = fit_error_model(val, thresholds)
+    logs = np.log(val.sigma.astype(np.float64))
+    wrong = decide(val.scores, thresholds) != val.positive
+
+    def evidence(predictions):
+        scores = predictions.scores.astype(np.float64)
+        distances = np.abs(np.log(scores / (1 - scores)) - np.log(thresholds / (1 - thresholds)))
+        standard = (np.log(predictions.sigma.astype(np.float64)) - logs.mean(axis=0)) / logs.std(axis=0)
+        return np.stack([distances, standard], axis=-1)
+
+    there = val.evaluated
+    regression = LogisticRegression().fit(evidence(val)[there], wrong[there])
+    expected = regression.decision_function(evidence(test).reshape(-1, 2)).reshape(test.scores.shape)
+    np.testing.assert_allclose(model.predict(test), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_of_many_pairs_every_second_or_third_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    val = sigma_knows(1)
+    part = replace(
+        val, names=val.names[::3], **{key: getattr(val, key)[::3] for key in ("scores", "targets", "sigma")}
+    )
+    one = from_arrays(val.scores[:, :1], val.targets[:, :1], sigma=val.sigma[:, :1])
+    third = from_arrays(part.scores[:, :1], part.targets[:, :1], sigma=part.sigma[:, :1])
+    expected = fit_error_model(third)
+    for most in (500, 501, 700):
+        monkeypatch.setattr("kmcl.evaluation.uncertainty._MOST_PAIRS_FITTED", most)
+        found = fit_error_model(one)
+        assert found.distance_weight == pytest.approx(expected.distance_weight, rel=0.02)
+    monkeypatch.setattr("kmcl.evaluation.uncertainty._MOST_PAIRS_FITTED", 1500)
+    assert fit_error_model(one).distance_weight != pytest.approx(expected.distance_weight, rel=1e-3)
+
+
+def test_without_a_right_or_a_wrong_decision_the_distance_alone_orders() -> None:
+    sigma = np.array([[1.0, 2.0], [3.0, 2.0]], np.float32)
+    for targets in ([[1, 1], [0, 0]], [[0, 0], [1, 1]]):
+        val = from_arrays([[0.9, 0.8], [0.1, 0.3]], targets, sigma=sigma)
+        model = fit_error_model(val)
+        expected = uncertainty_scores(val)["threshold"]
+        np.testing.assert_allclose(model.predict(val), expected, atol=1e-12)
+        # The second label's sigma never varies: standardised it is 0, not 0 / 0.
+        assert model.log_sigma_deviations[1] == 1e-6
+
+
+def test_there_is_no_gain_where_every_decision_is_right() -> None:
+    points = certainty_points(np.arange(3.0), np.zeros(3, np.bool_))
+    assert np.isnan(detect_errors(points).gain)
+    empty = detect_errors(certainty_points(np.empty(0), np.empty(0, np.bool_)))
+    assert len(empty) == 4
+    assert np.isnan(empty).all()
 
 
 def test_without_sigma_only_the_probability_is_judged() -> None:

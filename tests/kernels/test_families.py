@@ -118,6 +118,39 @@ def test_a_family_whose_formulas_do_not_fit_its_axes_cannot_exist(axes, formula,
         KernelFamily(*axes, formula, log_gaussian)
 
 
+def test_the_formula_that_does_not_fit_is_named(no_shape_checks):
+    def wrong_shape(*arguments):
+        return torch.zeros(2, 2)
+
+    family = KERNELS["isotropic"]
+    with pytest.raises(ValueError, match=r"^log_similarity of .* must have shape \(2, 3\); got \(2, 2\)"):
+        replace(family, log_similarity=wrong_shape)
+    with pytest.raises(ValueError, match=r"^pairwise of .* must have shape \(4, 2\); got \(2, 2\)"):
+        replace(family, pairwise=wrong_shape)
+    with pytest.raises(
+        ValueError, match=r"^log_kernel does not take means of axes L and variances of axes 1D: "
+    ):
+        KernelFamily("L", "1D", log_kernel_scalar, log_gaussian)
+
+    def out_of_range(features, kernels):
+        return kernels.means.sum(dim=5)
+
+    with pytest.raises(ValueError, match=r"^log_kernel does not take means"):
+        KernelFamily("L", "L", out_of_range, log_gaussian)
+
+
+def test_axes_say_what_there_is_per_dimension():
+    found = {
+        name: (family.means_per_dimension, family.variances_per_dimension) for name, family in KERNELS.items()
+    }
+    assert found == {
+        "isotropic": (False, False),
+        "anisotropic": (True, True),
+        "mahalanobis": (True, True),
+        "gaussian": (False, False),
+    }
+
+
 def test_shapes_of_the_paper_s_kernels():
     numbers = {
         name: (math.prod(family.mean_shape(80, 2048)), math.prod(family.variance_shape(80, 2048)))

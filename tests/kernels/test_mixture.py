@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -19,6 +21,24 @@ def test_log_kernel_is_a_normal_density_without_its_constant(kernel):
     normal = torch.distributions.Normal(means, variances.sqrt())
     expected = (normal.log_prob(features[:, None]) - normal.log_prob(means)).sum(dim=-1)
     torch.testing.assert_close(log_kernel(features, mixture), expected)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_exponent_scale_multiplies_the_log_kernel(kernel):
+    mixture = make_mixture(kernel, 3, 4, 5)
+    features = torch.randn(3, 5, dtype=torch.float64)
+    scaled = replace(mixture, exponent_scale=0.25)
+    torch.testing.assert_close(log_kernel(features, scaled), log_kernel(features, mixture) / 4)
+    # Eq. 4: the scale is in the exponent, not in the probability.
+    torch.testing.assert_close(
+        log_components(features, scaled), mixture.probabilities.log() + log_kernel(features, mixture) / 4
+    )
+
+
+def test_without_a_scale_the_kernels_are_the_papers():
+    mixture = make_mixture("isotropic", 3, 4, 5)
+    plain = KernelMixture(mixture.logits, mixture.means, mixture.variances, 5)
+    assert (plain.kernel, plain.exponent_scale) == ("isotropic", 1)
 
 
 def test_log_mixture_sums_the_members_only():
@@ -58,6 +78,11 @@ def test_label_variances_have_one_number_per_label():
         assert make_mixture(kernel, 2, 3, 4).label_variances.shape == (2, 3)
     anisotropic = make_mixture("anisotropic", 2, 3, 4)
     torch.testing.assert_close(anisotropic.label_variances, anisotropic.variances.mean(dim=-1))
+    shared = make_mixture("mahalanobis", 2, 3, 4)
+    for label in range(3):
+        torch.testing.assert_close(shared.label_variances[:, label], shared.variances[:, 0].mean(dim=-1))
+    gaussian = make_mixture("gaussian", 2, 3, 4)
+    assert gaussian.label_variances.tolist() == [[row.item()] * 3 for row in gaussian.variances]
 
 
 @pytest.mark.usefixtures("no_shape_checks")
@@ -67,7 +92,20 @@ def test_wrong_arguments_are_named():
         ValueError, match=r"variances of the isotropic kernel must have shape \(2, 3\); got \(2, 1\)"
     ):
         KernelMixture(good.logits, good.means, good.variances[:, :1], 4)
-    with pytest.raises(InputError, match=r"kernel must be one of isotropic.*got 'cubic'"):
+    with pytest.raises(
+        ValueError, match=r"means of the isotropic kernel must have shape \(2, 3\); got \(2, 2\)"
+    ):
+        KernelMixture(good.logits, good.means[:, :2], good.variances, 4)
+    with pytest.raises(
+        ValueError, match=r"means of the isotropic kernel must have shape \(2, 3\); got \(1, 3\)"
+    ):
+        KernelMixture(good.logits, good.means[:1], good.variances, 4)
+    with pytest.raises(ValueError, match=r"^logits must be B x L; got shape \(2, 3, 1\)"):
+        KernelMixture(good.logits.unsqueeze(2), good.means, good.variances, 4)
+    for name in ("means", "variances"):
+        with pytest.raises(ValueError, match=rf"^{name} must be floating point; got torch\.int64"):
+            replace(good, **{name: getattr(good, name).long()})
+    with pytest.raises(InputError, match=r"kernel must be one of isotropic, anisotropic, .*got 'cubic'"):
         KernelMixture(good.logits, good.means, good.variances, 4, "cubic")
     with pytest.raises(ValueError, match=r"logits must be floating point; got torch\.int64"):
         KernelMixture(good.logits.long(), good.means, good.variances, 4)

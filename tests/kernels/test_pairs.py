@@ -78,6 +78,22 @@ def test_exponent_scale_multiplies(kernel):
     )
 
 
+@pytest.mark.parametrize("elements", [0, 1, 3, 10, 40])
+def test_blocks_hold_every_pair_once_and_as_many_as_fit(elements, monkeypatch):
+    monkeypatch.setattr(pairs, "BLOCK_ELEMENTS", 10)
+    labels = torch.tensor([2] * 7 + [3] + [7] * 4)
+    blocks = pairs._blocks_of_one_label(labels, elements)
+    places = [place for block in blocks for place in range(block.pairs.start, block.pairs.stop)]
+    assert places == list(range(12))
+    assert all((labels[block.pairs] == block.label).all() for block in blocks)
+    at_once = 10 if elements == 0 else max(10 // elements, 1)
+    assert len(blocks) == sum(-(-count // at_once) for count in (7, 1, 4))
+
+
+def test_a_block_is_a_megabyte_of_float32():
+    assert pairs.BLOCK_ELEMENTS * 4 == 2**20
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_no_pair_at_all(kernel):
     mixture = make_mixture(kernel, 3, 3, 4)

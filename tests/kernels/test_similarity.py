@@ -184,3 +184,16 @@ def test_a_covariance_that_is_not_positive_definite_is_refused():
     bad = torch.tensor([[1.0, 2.0], [2.0, 1.0]])
     with pytest.raises(ValueError, match="covariances_p must be positive definite"):
         log_bhattacharyya(torch.zeros(2), bad, torch.zeros(2), 5 * torch.eye(2))
+    with pytest.raises(ValueError, match=r"^covariances_q must be positive .* minor of order 2 is not"):
+        log_bhattacharyya(torch.zeros(2), 5 * torch.eye(2), torch.zeros(2), bad)
+    for similarity in (log_bhattacharyya, log_mahalanobis):
+        with pytest.raises(ValueError, match=r"^\(covariances_p \+ covariances_q\) / 2 must be positive def"):
+            similarity(torch.zeros(2), bad, torch.zeros(2), bad)
+
+
+def test_only_the_mean_of_two_covariances_matters_to_mahalanobis():
+    one, other = random_covariance(3, 0), random_covariance(3, 1)
+    gap = tensor(0.3, -0.4, 1.1)
+    zero = torch.zeros(3, dtype=torch.float64)
+    expected = -gap @ torch.linalg.inv((one + other) / 2) @ gap / 8
+    torch.testing.assert_close(log_mahalanobis(gap, one, zero, other), expected)

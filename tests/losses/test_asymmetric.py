@@ -89,6 +89,26 @@ def test_easy_negatives_cost_nothing():
     assert (logits.grad == 0).all()
 
 
+@pytest.mark.parametrize("negative_focus", [0.0, 0.5, 4.0])
+def test_a_probability_exactly_at_the_margin_costs_nothing(negative_focus):
+    logits = torch.tensor([[-1.3]], dtype=torch.float64, requires_grad=True)
+    margin = functional.logsigmoid(logits).exp().item()
+    loss = asymmetric_loss(
+        logits, torch.tensor([[0]]), negative_focus=negative_focus, probability_margin=margin
+    )
+    loss.backward()
+    assert loss.item() == 0
+    assert logits.grad is not None
+    assert logits.grad.item() == 0
+
+
+def test_no_absent_label_costs_less_than_nothing():
+    """Just above the margin, where log(1 - π + m) is rounding."""
+    for logit in torch.linspace(-2.9445, -2.9442, 150).tolist():
+        loss = asymmetric_loss(torch.tensor([[logit]]), torch.tensor([[0]]), negative_focus=0.0)
+        assert loss.item() >= 0
+
+
 @pytest.mark.usefixtures("no_shape_checks")
 def test_wrong_arguments_are_named():
     logits, targets = torch.zeros(2, 3), torch.zeros(2, 3)
@@ -109,6 +129,16 @@ def test_module_passes_each_parameter_on():
     module = AsymmetricLoss(positive_focus=0.5, negative_focus=2.0, probability_margin=0.1)
     expected = loops.asymmetric(logits, targets, 0.5, 2.0, 0.1)
     assert module(logits, targets).item() == pytest.approx(expected, rel=1e-5)
+    of_the_paper = loops.asymmetric(logits, targets, 0.0, 4.0, 0.05)
+    assert AsymmetricLoss()(logits, targets).item() == pytest.approx(of_the_paper, rel=1e-5)
+    assert asymmetric_loss(logits, targets).item() == pytest.approx(of_the_paper, rel=1e-5)
+
+
+def test_a_number_of_images_replaces_that_of_the_batch():
+    logits, targets = torch.randn(3, 4), make_targets(3, 4)
+    torch.testing.assert_close(
+        asymmetric_loss(logits, targets, num_images=12), asymmetric_loss(logits, targets) / 4
+    )
 
 
 @pytest.mark.parametrize(("positive_focus", "margin"), [(0.0, 0.05), (1.5, 0.2), (1.0, 0.0)])

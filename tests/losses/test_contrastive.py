@@ -137,12 +137,45 @@ def test_wrong_arguments_are_named():
         contrastive_loss(mixture, targets, candidates=Candidates(other, targets, first_anchor=0))
     with pytest.raises(ValueError, match=r"mixture\.means must be finite; got nan"):
         contrastive_loss(replace(mixture, means=mixture.means * torch.nan), targets)
+    with pytest.raises(ValueError, match=r"^mixture\.variances must be finite; got nan"):
+        contrastive_loss(replace(mixture, variances=mixture.variances * torch.nan), targets)
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+def test_candidates_that_do_not_fit_are_refused():
+    mixture, targets = make_mixture("isotropic", 3, 2, 4), make_targets(3, 2)
+
+    def refuse(candidates: Candidates, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            contrastive_loss(mixture, targets, candidates=candidates)
+
+    refuse(Candidates(mixture, targets, first_anchor=-1), r"leave room for 3 anchors among 3 .* got -1$")
+    for change in ({"feature_dim": 5}, {"exponent_scale": 0.5}):
+        refuse(
+            Candidates(replace(mixture, **change), targets, 0), "must be isotropic of dimension 4 and scale 1"
+        )
+    refuse(
+        Candidates(mixture, targets[:, :1], 0),
+        r"^candidates\.targets must have the shape of candidates\.mixture's logits, \(3, 2\); got \(3, 1\)$",
+    )
+    refuse(Candidates(mixture, torch.full((3, 2), 5), 0), r"^candidates\.targets must be 0, 1 or .* got 5")
 
 
 def test_module_passes_its_temperature_on():
     mixture, targets = make_mixture("isotropic", 5, 3, 4), make_targets(5, 3)
     expected = loops.contrastive(mixture, targets, 0.7)
     assert ContrastiveLoss(temperature=0.7)(mixture, targets).item() == pytest.approx(expected)
+    of_the_paper = loops.contrastive(mixture, targets, 0.2)
+    assert ContrastiveLoss()(mixture, targets).item() == pytest.approx(of_the_paper)
+    candidates = Candidates(mixture, targets, first_anchor=2)
+    anchors = make_mixture("isotropic", 5, 3, 4)
+    anchors = replace(
+        anchors, logits=anchors.logits[2:4], means=anchors.means[2:4], variances=anchors.variances[2:4]
+    )
+    torch.testing.assert_close(
+        ContrastiveLoss()(anchors, targets[2:4], candidates),
+        contrastive_loss(anchors, targets[2:4], candidates=candidates),
+    )
 
 
 @pytest.mark.parametrize("kernel", ["anisotropic", "mahalanobis"])

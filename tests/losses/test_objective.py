@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from kmcl.errors import InputError
 from kmcl.kernels import KERNELS, KernelMixture
 from kmcl.losses import (
     OBJECTIVES,
@@ -18,6 +19,9 @@ from kmcl.losses import (
 )
 from kmcl.methods.kmcl.mixture_head import KernelMixtureHead
 from random_inputs import DEGENERATE_TARGETS, make_mixture, make_targets
+from reference import loops
+
+WEIGHTS = ("reconstruction_weight", "classification_weight", "contrastive_weight")
 
 
 def choose(mixture: KernelMixture, rows, columns) -> KernelMixture:
@@ -52,8 +56,80 @@ def test_presets_are_the_papers_and_the_released_codes():
     assert (paper.temperature, paper.positive_focus, paper.negative_focus) == (0.2, 0, 4)
     assert paper.probability_margin == 0.05
     assert released.temperature == 0.17
+    assert (paper.detach_focus, paper.jaccard_in_log) == (False, False)
+    assert (released.detach_focus, released.jaccard_in_log) == (True, True)
+    assert (released.positive_focus, released.negative_focus, released.probability_margin) == (0, 4, 0.05)
+    assert released.classification_weight == 1
     ratio = released.classification_weight / released.reconstruction_weight
     assert ratio == released.classification_weight / released.contrastive_weight == 64
+
+
+def test_the_default_weighs_classification_most():
+    default = OBJECTIVES["default"]
+    weights = (default.reconstruction_weight, default.classification_weight, default.contrastive_weight)
+    assert weights == (0.1, 1, 0.1)
+    assert default == replace(OBJECTIVES["paper"], **dict(zip(WEIGHTS, weights, strict=True)))
+    assert KMCLObjective.from_preset().settings is default
+    assert KMCLObjective.from_preset("released").settings is OBJECTIVES["released"]
+    assert KMCLObjective().settings is OBJECTIVES["paper"]
+    with pytest.raises(InputError, match=r"^preset must be one of default, paper, released; got 'best'$"):
+        KMCLObjective.from_preset("best")
+
+
+def test_branches_are_classified_separately_and_averaged():
+    mixture, targets = make_mixture("isotropic", 5, 4, 3), make_targets(5, 4)
+    features = torch.randn(5, 3, dtype=torch.float64)
+    branches = [mixture.logits + 1, mixture.logits - 2]
+    plain = kmcl_objective(features, mixture, targets)
+    found = kmcl_objective(features, mixture, targets, branches=branches)
+    expected = sum(loops.asymmetric(logits, targets, 0, 4, 0.05) for logits in branches) / 2
+    assert found.classification.item() == pytest.approx(expected)
+    assert (found.reconstruction, found.contrastive) == (plain.reconstruction, plain.contrastive)
+    branches[1] = branches[1].clone()
+    branches[1][2, 3] = torch.nan
+    with pytest.raises(ValueError, match=r"^branches\[1\] must be finite; got nan at position \[2, 3\]$"):
+        kmcl_objective(features, mixture, targets, branches=branches)
+
+
+def test_settings_reach_their_terms():
+    mixture, targets = make_mixture("isotropic", 6, 4, 3), make_targets(6, 4)
+    features = torch.randn(6, 3, dtype=torch.float64)
+    settings = ObjectiveSettings(
+        temperature=0.5, positive_focus=1.5, negative_focus=2.0, probability_margin=0.2, jaccard_in_log=True
+    )
+    terms = kmcl_objective(features, mixture, targets, settings)
+    assert terms.reconstruction.item() == pytest.approx(loops.reconstruction(features, mixture, targets))
+    assert terms.classification.item() == pytest.approx(
+        loops.asymmetric(mixture.logits, targets, 1.5, 2.0, 0.2)
+    )
+    assert terms.contrastive.item() == pytest.approx(
+        loops.contrastive(mixture, targets, 0.5, jaccard_in_log=True)
+    )
+
+
+@pytest.mark.parametrize("targets", DEGENERATE_TARGETS.values(), ids=DEGENERATE_TARGETS.keys())
+def test_degenerate_batches_of_the_released_objective_are_finite(targets):
+    mixture = make_mixture("isotropic", len(targets), 4, 3)
+    mixture = replace(mixture, means=mixture.means.requires_grad_())
+    features = torch.randn(len(targets), 3, dtype=torch.float64)
+    terms = kmcl_objective(features, mixture, targets, OBJECTIVES["released"])
+    terms.total.backward()
+    assert all(torch.isfinite(term) and term >= 0 for term in terms)
+    assert mixture.means.grad is not None
+    assert torch.isfinite(mixture.means.grad).all()
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+def test_targets_of_another_shape_are_refused():
+    mixture = make_mixture("isotropic", 5, 4, 3)
+    message = r"^targets must have the shape of the mixture's logits, \(5, 4\); got \(5, 3\)$"
+    for use in (
+        lambda targets: kmcl_objective(torch.zeros(5, 3), mixture, targets),
+        lambda targets: reconstruction_loss(torch.zeros(5, 3), mixture, targets),
+        lambda targets: contrastive_loss(mixture, targets),
+    ):
+        with pytest.raises(ValueError, match=message):
+            use(make_targets(5, 3))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -89,6 +91,13 @@ def test_wrong_arguments_are_named():
     features[1, 2] = torch.nan
     with pytest.raises(ValueError, match=r"features must be finite; got nan at position \[1, 2\]"):
         reconstruction_loss(features, mixture, targets)
+    for name in ("logits", "means", "variances"):
+        with pytest.raises(
+            ValueError, match=rf"^mixture\.{name} must be finite; got nan at position \[0, 0\]"
+        ):
+            reconstruction_loss(
+                features.nan_to_num(), replace(mixture, **{name: getattr(mixture, name) * torch.nan}), targets
+            )
     with pytest.raises(ValueError, match=r"features must be floating point; got torch.int64"):
         reconstruction_loss(features.nan_to_num().long(), mixture, targets)
     with pytest.raises(ValueError, match=r"targets must have the shape of.*\(2, 3\); got \(2, 2\)"):

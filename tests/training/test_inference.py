@@ -27,3 +27,16 @@ def test_predictions_have_the_groups_of_their_images() -> None:
         found[name] = predict_split(classifier, ("a", "b"), split, loader)
     assert found["grouped"].groups == ("anna", "bert", "anna", "", "carl")
     assert found["plain"].groups is None
+
+
+def test_a_classifier_in_training_predicts_as_in_evaluation() -> None:
+    """Batch normalisation would otherwise normalise by the batch, and learn from the images of val."""
+    pixels = np.random.default_rng(0).integers(0, 255, (5, 32, 32, 3), dtype=np.uint8)
+    split = Split(ArrayImages(pixels, "x"), np.eye(5, 2, dtype=np.int8))
+    classifier = build_classifier(ModelDescription(LabelRules(("a", "b")), KmclOptions(), "test_resnet", 32))
+    loader = make_eval_loader(split, LoaderSettings(batch_size=2, image_size=32, num_workers=0))
+    expected = predict_split(classifier.eval(), ("a", "b"), split, loader)
+    found = predict_split(classifier.train(), ("a", "b"), split, loader)
+    np.testing.assert_array_equal(found.scores, expected.scores)
+    np.testing.assert_array_equal(found.features, expected.features)
+    assert not classifier.training

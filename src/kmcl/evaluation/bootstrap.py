@@ -209,7 +209,7 @@ def _without_limits(sample: _Sample, index: int, level: float) -> BootstrapInter
     estimate = float(sample.estimates[index])
     error, freedom = 0.0 * estimate, float("nan")
     others = np.maximum(sample.positive_units - 1, 1)
-    if len(defined) > 1 and variances.any():
+    if variances.any():
         inflation = (variances * sample.positive_units / others).sum() / variances.sum()
         error = float(np.sqrt(inflation) * defined.std(ddof=1))
         freedom = float(variances.sum() ** 2 / (variances**2 / others).sum())
@@ -241,7 +241,7 @@ def _p_value(difference: BootstrapInterval) -> float:
         return 1.0
     statistic = (difference.estimate - difference.bias) / difference.standard_error
     lowest = 2 / (difference.num_resamples - difference.num_undefined + 1)
-    return float(max(2 * stdtr(difference.degrees_of_freedom, -abs(statistic)), min(lowest, 1.0)))
+    return float(max(2 * stdtr(difference.degrees_of_freedom, -abs(statistic)), lowest))
 
 
 def _check(num_resamples: int, level: float, num_images: int) -> None:

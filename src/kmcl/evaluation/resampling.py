@@ -117,7 +117,7 @@ def _rank_labels(predictions: Predictions, labels: Sequence[int]) -> list[_Label
 
 def _rank(scores: Scores, evaluated: Mask, is_positive: Mask) -> _LabelRanking:
     images = np.flatnonzero(evaluated)
-    order = images[np.argsort(-scores[images], kind="stable")]
+    order = images[np.argsort(-scores[images])]
     positive, ranked = is_positive[order], scores[order]
     group = np.concatenate([[0], np.cumsum(ranked[1:] != ranked[:-1])])
     group_ends = np.searchsorted(group, np.arange(group[-1] + 1), side="right")

@@ -64,12 +64,12 @@ def summarise_run(
 
     label_counts: positives of each label in the training set, for rare, medium and frequent labels
     """
-    usable = val is not None and len(val) > 0
-    temperatures = fit_temperatures(val) if usable and val else None
-    with_biases = fit_temperatures(val, with_bias=True) if usable and val else None
+    fitted_on = val or None  # an empty split, whose length is 0, determines nothing
+    temperatures = fit_temperatures(fitted_on) if fitted_on else None
+    with_biases = fit_temperatures(fitted_on, with_bias=True) if fitted_on else None
     thresholds = (
-        choose_thresholds(val, criterion, target, threshold, calibration=with_biases)
-        if usable and val
+        choose_thresholds(fitted_on, criterion, target, threshold, calibration=with_biases)
+        if fitted_on
         else None
     )
 
@@ -92,7 +92,7 @@ def summarise_run(
             uncertainty=compare_uncertainties(
                 predictions,
                 threshold if thresholds is None else thresholds.values,
-                fitted_on=val if predictions is not val else None,
+                fitted_on=fitted_on if predictions is not val else None,
             ),
         )
 

@@ -127,7 +127,7 @@ class _Overlap(NamedTuple):
 
     def log_jaccard(self) -> Float[Tensor, "A C"]:
         """log J(n, m) for m in A(n), else 0."""
-        jaccard = self.num_shared / self.num_either.clamp(min=1)
+        jaccard = self.num_shared / self.num_either
         return jaccard.where(self.num_shared > 0, jaccard.new_ones(())).log()
 
 
@@ -161,8 +161,9 @@ def _check_candidates(mixture: KernelMixture, targets: Tensor | Targets, candida
         mixture.exponent_scale,
     ):
         raise ValueError(
-            f"candidates.mixture must be {mixture.kernel} of dimension {mixture.feature_dim}, the anchors'; "
-            f"got {other.kernel} of dimension {other.feature_dim}"
+            f"candidates.mixture must be {mixture.kernel} of dimension {mixture.feature_dim} and scale "
+            f"{mixture.exponent_scale:g}, the anchors'; got {other.kernel} of dimension "
+            f"{other.feature_dim} and scale {other.exponent_scale:g}"
         )
     if not 0 <= candidates.first_anchor <= len(candidates.targets) - len(targets):
         raise ValueError(

@@ -1,0 +1,280 @@
+"""Plant faults in kernels, losses and evaluation, one at a time, and count those that the tests find.
+
+    make mutants                      # 150 of them, of every package, with seed 1
+    make mutants SAMPLE=300 SEED=7
+    python tests/mutants --package losses --sample 0    # all of one package
+    python tests/mutants --only 1f2e3d4c,5b6a7988       # those again
+
+Of the tests of the three packages those that run the mutated lines are run, the quickest first, until one
+fails. Mutants in `explained.toml` change nothing that a test should notice; they are not counted.
+
+Not mutmut or cosmic-ray: mutmut leaves out functions with decorators, the three losses and all
+properties among them; cosmic-ray starts a process for each mutant, which takes longer to load torch than the
+tests take; neither drops a call or draws a sample.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+import bounded_threads  # noqa: E402, F401  sets the environment before torch is loaded
+from mutants import forked_tests as tests  # noqa: E402
+from mutants.faults import Mutant, mutants_of  # noqa: E402
+
+PACKAGES = ("kernels", "losses", "evaluation")
+TESTS = [*(f"tests/{package}" for package in PACKAGES), "tests/test_shapes.py"]
+GENERAL = ("tests/test_shapes.py", "tests/evaluation/test_public_names.py")
+"""Tests of what all packages have in common."""
+STARTING_PROCESSES = "tests/losses/test_distributed.py"
+"""Its tests run the losses in other processes, whose lines are not recorded."""
+IN_OTHER_PROCESSES = "losses/distributed.py"
+
+HEAVY = ("torch", "numpy", "scipy.stats", "sklearn.metrics", "sklearn.linear_model", "pandas")
+RECORDS = ROOT / "build/mutants"
+EXPLAINED = Path(__file__).with_name("explained.toml")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--sample", type=int, default=150, help="how many mutants; 0: all")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--package", choices=PACKAGES, action="append", help="default: all three")
+    parser.add_argument("--only", type=lambda text: set(text.split(",")), help="the mutants of these numbers")
+    given = parser.parse_args()
+    packages = tuple(given.package or PACKAGES)
+    mutants = [mutant for package in packages for mutant in counted_mutants(package)]
+    if given.only:
+        mutants = [mutant for mutant in mutants if mutant.identity in given.only]
+    else:
+        random.Random(given.seed).shuffle(mutants)
+    mutants = [mutant for mutant in mutants[: given.sample or None] if mutant.compiles]
+    with tempfile.TemporaryDirectory(prefix="kmcl-mutants-") as folder:
+        outcomes = run(mutants, Path(folder))
+    return report(mutants, outcomes, packages)
+
+
+def counted_mutants(package: str) -> list[Mutant]:
+    """The mutants of a package without the explained ones."""
+    explained = {(each["file"], each["before"], each["after"]) for each in explanations()}
+    return [
+        mutant
+        for path in sorted((ROOT / "src/kmcl" / package).glob("*.py"))
+        for mutant in mutants_of(f"{package}/{path.name}", path.read_bytes())
+        if (mutant.file, mutant.before, mutant.after) not in explained
+    ]
+
+
+def explanations() -> list[dict[str, str]]:
+    found: list[dict[str, str]] = tomllib.loads(EXPLAINED.read_text()).get("mutant", [])
+    return found
+
+
+def run(mutants: list[Mutant], folder: Path) -> dict[str, str]:
+    """The outcome of each mutant by its identity."""
+    shutil.copytree(ROOT / "src", folder / "src")
+    source = folder / "src/kmcl"
+    # Bytecode would outlive a change within the same second.
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONPATH"] = str(folder / "src")
+    sys.path.insert(0, str(folder / "src"))
+    os.chdir(ROOT)
+    for name in HEAVY:
+        __import__(name)
+    _set_up_hypothesis()
+    outcomes: dict[str, str] = {}
+    log = folder / "outcomes.txt"
+    records = folder / "record.json"
+
+    def on_collected(items: list[tests.pytest.Item]) -> None:
+        found = recorded(items, source, folder)
+        records.write_text(json.dumps(found))
+        functions = tests.functions_by_file(source)
+        tests.gc.freeze()
+        by_name = {item.nodeid: item for item in items}
+        for mutant in mutants:
+            chosen = choose(mutant, found)
+            outcome = (
+                test_in_place(
+                    mutant,
+                    [by_name[name] for name in chosen],
+                    source,
+                    functions.get(mutant.file, []),
+                    limit(chosen, found),
+                )
+                if mutant.first
+                else None
+            )
+            with log.open("a") as lines:
+                lines.write(f"{mutant.identity} {outcome or 'import'}\n")
+            if outcome:
+                show(mutant, outcome)
+
+    collector = os.fork()
+    if collector == 0:
+        try:
+            os._exit(tests.collect(TESTS, folder, on_collected))
+        except BaseException as error:
+            say(f"{type(error).__name__}: {error}")
+            os._exit(3)
+    _, status = os.waitpid(collector, 0)
+    if status:
+        raise SystemExit("the tests could not be run")
+    for line in log.read_text().splitlines():
+        identity, outcome = line.split()
+        outcomes[identity] = outcome
+    found = json.loads(records.read_text())
+    for mutant in mutants:
+        if outcomes[mutant.identity] == "import":
+            outcomes[mutant.identity] = test_imported_anew(mutant, source, folder, found)
+            show(mutant, outcomes[mutant.identity])
+    return outcomes
+
+
+def recorded(items: list[tests.pytest.Item], source: Path, folder: Path) -> tests.Record:
+    """The record of the tests; those of a file are run again when it, its helpers or the package changed."""
+    shared = digest(*sorted([*(ROOT / "src/kmcl").rglob("*.py"), *(ROOT / "tests").glob("*.py")]))
+    kept = {item.path: RECORDS / f"{shared}-{digest(item.path)}.json" for item in items}
+    started = time.monotonic()
+    missing = [item for item in items if not kept[item.path].exists()]
+    if missing:
+        fresh = folder / "fresh.json"
+        tests.forked(lambda: tests.record(missing, source, fresh) or 0, 3600)
+        found = json.loads(fresh.read_text())
+        RECORDS.mkdir(parents=True, exist_ok=True)
+        for path in {item.path for item in missing}:
+            names = {item.nodeid for item in missing if item.path == path}
+            kept[path].write_text(json.dumps({name: found[name] for name in names}))
+        say(f"recorded {len(missing)} of {len(items)} tests in {time.monotonic() - started:.0f} s")
+    everything: tests.Record = {}
+    for path in set(kept.values()):
+        everything |= json.loads(path.read_text())
+    for name in [name for name, test in everything.items() if not test["passed"]]:
+        say(f"fails without a fault, left out: {name}")
+        del everything[name]
+    return everything
+
+
+def digest(*paths: Path) -> str:
+    total = hashlib.sha1()
+    for path in paths:
+        total.update(path.read_bytes())
+    return total.hexdigest()[:12]
+
+
+def choose(mutant: Mutant, record: tests.Record) -> list[str]:
+    """The tests that run a mutant's lines, for what runs at import those of its file, the quickest first."""
+    lines = range(mutant.first, mutant.last + 1) if mutant.first else range(10**6)
+    package = mutant.file.split("/")[0]
+    chosen = [
+        name
+        for name, test in record.items()
+        if any(number in lines for number in test["lines"].get(mutant.file, ()))
+        or (not mutant.first and name.startswith((f"tests/{package}/", *GENERAL)))
+        or (mutant.file == IN_OTHER_PROCESSES and name.startswith(STARTING_PROCESSES))
+    ]
+    return sorted(chosen, key=lambda name: (name.startswith(STARTING_PROCESSES), record[name]["seconds"]))
+
+
+def limit(chosen: list[str], record: tests.Record) -> float:
+    """Processor seconds after which a mutant does not end."""
+    return 20 + 5 * sum(record[name]["seconds"] for name in chosen)
+
+
+def test_in_place(
+    mutant: Mutant,
+    items: list[tests.pytest.Item],
+    source: Path,
+    functions: list[tests.FunctionType],
+    seconds: float,
+) -> str | None:
+    """None if the mutant needs a new import."""
+    original = (source / mutant.file).read_bytes()
+
+    def work() -> int:
+        if not tests.replace_code(mutant, original, functions):
+            return tests.NOT_APPLICABLE
+        return 0 if tests.passes(items) else 1
+
+    with tests.planted(mutant, source):
+        status = tests.forked(work, seconds)
+    return None if status == tests.NOT_APPLICABLE else outcome_of(status)
+
+
+def test_imported_anew(mutant: Mutant, source: Path, folder: Path, record: tests.Record) -> str:
+    chosen = choose(mutant, record)
+    order = {name: place for place, name in enumerate(chosen)}
+    files = sorted({name.split("::")[0] for name in chosen})
+
+    def on_collected(items: list[tests.pytest.Item]) -> None:
+        items = sorted((item for item in items if item.nodeid in order), key=lambda item: order[item.nodeid])
+        os._exit(0 if len(items) == len(order) and tests.passes(items) else 1)
+
+    with tests.planted(mutant, source):
+        return outcome_of(
+            tests.forked(lambda: tests.collect(files, folder, on_collected) or 1, limit(chosen, record) + 60)
+        )
+
+
+def outcome_of(status: int | None) -> str:
+    if status is None:
+        return tests.TIMEOUT
+    return tests.SURVIVED if status == 0 else tests.KILLED
+
+
+def show(mutant: Mutant, outcome: str) -> None:
+    if outcome == tests.SURVIVED:
+        place = f"src/kmcl/{mutant.file}:{mutant.line}"
+        say(f"survived {mutant.identity} {place}\n  - {mutant.before}\n  + {mutant.after}")
+    elif os.environ.get("MUTANTS_VERBOSE"):
+        say(f"{outcome} {mutant.identity} {mutant.file}:{mutant.line}")
+
+
+def report(mutants: list[Mutant], outcomes: dict[str, str], packages: tuple[str, ...]) -> int:
+    say(f"{len(explanations())} explained mutants are not counted")
+    for package in (*packages, ""):
+        found = [outcomes[mutant.identity] for mutant in mutants if mutant.file.startswith(package)]
+        if found:
+            killed, survived, timeouts = map(found.count, (tests.KILLED, tests.SURVIVED, tests.TIMEOUT))
+            say(
+                f"{package or 'together'}: {len(found)} mutants, {killed} killed, {timeouts} timeouts, "
+                f"{survived} survived: {100 * (1 - survived / len(found)):.1f} %"
+            )
+    return 0
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _set_up_hypothesis() -> None:
+    """The same examples for every mutant; a failing one is not made smaller."""
+    from hypothesis import HealthCheck, Phase, settings
+
+    settings.register_profile(
+        "mutants",
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    settings.load_profile("mutants")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
