@@ -16,14 +16,12 @@ tests take; neither drops a call or draws a sample.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import random
 import shutil
 import sys
 import tempfile
-import time
 import tomllib
 from pathlib import Path
 
@@ -33,17 +31,11 @@ sys.path.insert(0, str(ROOT / "tests"))
 import bounded_threads  # noqa: E402, F401  sets the environment before torch is loaded
 from mutants import forked_tests as tests  # noqa: E402
 from mutants.faults import Mutant, mutants_of  # noqa: E402
+from mutants.selection import choose, limit, recorded, say  # noqa: E402
 
 PACKAGES = ("kernels", "losses", "evaluation")
 TESTS = [*(f"tests/{package}" for package in PACKAGES), "tests/test_shapes.py"]
-GENERAL = ("tests/test_shapes.py", "tests/evaluation/test_public_names.py")
-"""Tests of what all packages have in common."""
-STARTING_PROCESSES = "tests/losses/test_distributed.py"
-"""Its tests run the losses in other processes, whose lines are not recorded."""
-IN_OTHER_PROCESSES = "losses/distributed.py"
-
 HEAVY = ("torch", "numpy", "scipy.stats", "sklearn.metrics", "sklearn.linear_model", "pandas")
-RECORDS = ROOT / "build/mutants"
 EXPLAINED = Path(__file__).with_name("explained.toml")
 
 
@@ -100,7 +92,7 @@ def run(mutants: list[Mutant], folder: Path) -> dict[str, str]:
     records = folder / "record.json"
 
     def on_collected(items: list[tests.pytest.Item]) -> None:
-        found = recorded(items, source, folder)
+        found = recorded(items, source, folder, ROOT)
         records.write_text(json.dumps(found))
         functions = tests.functions_by_file(source)
         tests.gc.freeze()
@@ -142,56 +134,6 @@ def run(mutants: list[Mutant], folder: Path) -> dict[str, str]:
             outcomes[mutant.identity] = test_imported_anew(mutant, source, folder, found)
             show(mutant, outcomes[mutant.identity])
     return outcomes
-
-
-def recorded(items: list[tests.pytest.Item], source: Path, folder: Path) -> tests.Record:
-    """The record of the tests; those of a file are run again when it, its helpers or the package changed."""
-    shared = digest(*sorted([*(ROOT / "src/kmcl").rglob("*.py"), *(ROOT / "tests").glob("*.py")]))
-    kept = {item.path: RECORDS / f"{shared}-{digest(item.path)}.json" for item in items}
-    started = time.monotonic()
-    missing = [item for item in items if not kept[item.path].exists()]
-    if missing:
-        fresh = folder / "fresh.json"
-        tests.forked(lambda: tests.record(missing, source, fresh) or 0, 3600)
-        found = json.loads(fresh.read_text())
-        RECORDS.mkdir(parents=True, exist_ok=True)
-        for path in {item.path for item in missing}:
-            names = {item.nodeid for item in missing if item.path == path}
-            kept[path].write_text(json.dumps({name: found[name] for name in names}))
-        say(f"recorded {len(missing)} of {len(items)} tests in {time.monotonic() - started:.0f} s")
-    everything: tests.Record = {}
-    for path in set(kept.values()):
-        everything |= json.loads(path.read_text())
-    for name in [name for name, test in everything.items() if not test["passed"]]:
-        say(f"fails without a fault, left out: {name}")
-        del everything[name]
-    return everything
-
-
-def digest(*paths: Path) -> str:
-    total = hashlib.sha1()
-    for path in paths:
-        total.update(path.read_bytes())
-    return total.hexdigest()[:12]
-
-
-def choose(mutant: Mutant, record: tests.Record) -> list[str]:
-    """The tests that run a mutant's lines, for what runs at import those of its file, the quickest first."""
-    lines = range(mutant.first, mutant.last + 1) if mutant.first else range(10**6)
-    package = mutant.file.split("/")[0]
-    chosen = [
-        name
-        for name, test in record.items()
-        if any(number in lines for number in test["lines"].get(mutant.file, ()))
-        or (not mutant.first and name.startswith((f"tests/{package}/", *GENERAL)))
-        or (mutant.file == IN_OTHER_PROCESSES and name.startswith(STARTING_PROCESSES))
-    ]
-    return sorted(chosen, key=lambda name: (name.startswith(STARTING_PROCESSES), record[name]["seconds"]))
-
-
-def limit(chosen: list[str], record: tests.Record) -> float:
-    """Processor seconds after which a mutant does not end."""
-    return 20 + 5 * sum(record[name]["seconds"] for name in chosen)
 
 
 def test_in_place(
@@ -254,11 +196,6 @@ def report(mutants: list[Mutant], outcomes: dict[str, str], packages: tuple[str,
                 f"{survived} survived: {100 * (1 - survived / len(found)):.1f} %"
             )
     return 0
-
-
-def say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 def _set_up_hypothesis() -> None:

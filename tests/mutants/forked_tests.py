@@ -107,7 +107,7 @@ def _traced_lines(source: str) -> Iterator[dict[str, set[int]]]:
         sys.settrace(None)
 
 
-def forked(work: Callable[[], int], seconds: float) -> int | None:
+def forked(work: Callable[[], int], seconds: float, wall_seconds: float = WALL_SECONDS) -> int | None:
     """The exit status of `work` in a quiet fork; None after more than these seconds of processor time."""
     pid = os.fork()
     if pid == 0:
@@ -122,7 +122,7 @@ def forked(work: Callable[[], int], seconds: float) -> int | None:
         except BaseException:
             os._exit(1)
     # Counted in naps, not by the clock, which goes on while both processes are stopped.
-    for _ in range(int(WALL_SECONDS / NAP_SECONDS)):
+    for _ in range(int(wall_seconds / NAP_SECONDS)):
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             break
