@@ -4,101 +4,149 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from processes import Process, start_fresh, start_prepared
 from tally import Tally, arguments
 
-FLAGS = {
-    "encoder": "test_resnet",
-    "weights": "none",
-    "image-size": 32,
-    "augmentation": "light",
-    "learning-rate": 2e-3,
-    "batch-size": 20,
-    "epochs": 6,
-    "workers": 0,
-    "frozen-stages": 2,
-    "cached-views": 2,
-    "option": "size=120",
-}
 STATUSES = {signal.SIGKILL: -signal.SIGKILL, signal.SIGTERM: 143, signal.SIGINT: 130}
-HANG_SECONDS = 600
-MOST_KILLS = 4
+HANG_SECONDS = 900
+MOST_KILLS = 6
+COMMON = """
+data: {spec: digits, options: {size: 100}, augmentation: light, workers: 0}
+"""
+STAGES = ("before the folder", "start", "features", "first model and search", "epochs", "final passes")
+
+
+class Kind(NamedTuple):
+    """A configuration of trainings.
+
+    settings: its file of settings
+    epochs:   that it has
+    stages:   in which it is interrupted, the first ones of `STAGES` among them
+    """
+
+    name: str
+    settings: str
+    epochs: int
+    stages: tuple[str, ...]
+
+
+KINDS = (
+    Kind(
+        "cached features",
+        "encoder: {name: test_resnet, weights: none, image_size: 32, frozen_stages: 2, cached_views: 2}\n"
+        "optimisation: {learning_rate: 0.002, batch_size: 5, epochs: 10}\n"
+        "recipe: {name: cached, to_choose: [learning_rate]}\n",
+        10,
+        STAGES,
+    ),
+    Kind(
+        "images",
+        "encoder: {name: test_resnet, weights: none, image_size: 32}\n"
+        "optimisation: {learning_rate: 0.002, batch_size: 20, epochs: 4}\n",
+        4,
+        ("before the folder", "start", "epochs", "final passes"),
+    ),
+)
 
 
 class Trainings:
-    """Trainings of one configuration, each with the output of its processes in a file."""
+    """Trainings of one kind, each with the output of its processes in a file."""
 
-    def __init__(self, tally: Tally, rng: random.Random) -> None:
-        self._tally, self._rng = tally, rng
-        self._whole = tally.folder / "whole"
+    def __init__(self, kind: Kind, tally: Tally, rng: random.Random) -> None:
+        self._kind, self._tally, self._rng = kind, tally, rng
+        self._folder = tally.folder / kind.name.replace(" ", "-")
+        self._folder.mkdir(parents=True)
+        self._settings = self._folder / "settings.yaml"
+        self._settings.write_text(COMMON + kind.settings)
+        self._whole = self._folder / "whole"
+        if not self._run_to_end(self._whole, fresh=True):
+            raise SystemExit(f"the training of {kind.name} that is left alone failed; see {self._folder}")
         begin = time.monotonic()
-        if not self._run_to_end(self._whole):
-            raise SystemExit("the training that is left alone failed")
-        self._seconds = time.monotonic() - begin
+        if not self._run_to_end(self._folder / "again") or not self._is_same(self._folder / "again"):
+            raise SystemExit(f"two trainings of {kind.name} that are left alone differ; see {self._folder}")
+        self.seconds = time.monotonic() - begin
 
     def attack(self, number: int) -> None:
-        """One training with up to four kills, compared with the one left alone."""
-        run = self._tally.folder / f"run{number}"
+        """One training, interrupted up to six times, compared with the one left alone."""
+        run = self._folder / f"run{number}"
         self._tally.count("trainings")
         for _ in range(self._rng.randint(1, MOST_KILLS)):
             if not self._interrupt(run):
                 return
-        if self._run_to_end(run):
-            self._compare(run)
+        if self._run_to_end(run, fresh=number % 10 == 9) and self._is_same(run):
+            self._tally.count("resumed to the same bytes")
+            shutil.rmtree(run)
+            shutil.rmtree(_cache_of(run))
 
-    def _start(self, run: Path) -> subprocess.Popen[bytes]:
-        how = ["--resume", str(run)] if (run / "settings.yaml").is_file() else self._new(run)
-        with run.with_suffix(".txt").open("ab") as output:
-            return subprocess.Popen(
-                [sys.executable, "-m", "kmcl", "train", *how],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=os.environ | {"KMCL_CACHE": str(run.with_suffix(".cache")), "OMP_NUM_THREADS": "1"},
-            )
-
-    def _new(self, run: Path) -> list[str]:
-        flags = [f"--{name}={value}" for name, value in FLAGS.items()]
-        return ["digits", *flags, "--output", str(run)]
+    def _start(self, run: Path, *, fresh: bool = False) -> Process:
+        has_begun = (run / "settings.yaml").is_file()
+        new = ["--config", str(self._settings), "--output", str(run)]
+        command = ["train", *(["--resume", str(run)] if has_begun else new)]
+        environment = {"KMCL_CACHE": str(_cache_of(run))}
+        return (start_fresh if fresh else start_prepared)(command, environment, run.with_suffix(".txt"))
 
     def _interrupt(self, run: Path) -> bool:
-        """Start or resume, and send a signal at a random moment; False after a failure."""
+        """Start or resume, and send a signal at a random moment of a random stage; False after a failure."""
         process = self._start(run)
-        sign = self._rng.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT))
-        # A signal before the program has installed its handlers ends it like any program.
-        earliest = 0.0 if sign == signal.SIGKILL else 0.5 * self._seconds
-        try:
-            status = process.wait(self._rng.uniform(earliest, self._seconds))
-        except subprocess.TimeoutExpired:
-            process.send_signal(sign)
-            self._tally.count("kills" if sign == signal.SIGKILL else "signals")
-            status = self._wait(process)
-            if status not in (0, STATUSES[sign], -sign):
-                self._tally.fail(f"{run}: status {status} after {sign.name}")
-                return False
+        wanted = STAGES.index(self._rng.choice(self._kind.stages))
+        while process.poll() is None and self._stage(run) < wanted:
+            time.sleep(0.01)
+        time.sleep(self._rng.uniform(0, self.seconds / 6))
+        sign = self._rng.choice(
+            (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+        )
+        stage = self._stage(run)
+        process.send_signal(sign)
+        status = self._wait(process, run)
+        if status == STATUSES[sign]:
+            self._tally.count("kill -9" if sign == signal.SIGKILL else f"stopped by {sign.name}")
+            if sign == signal.SIGKILL:
+                name = STAGES[min(stage, len(STAGES) - 1)]
+                name = name if name in self._kind.stages else "epochs"
+                self._tally.count(f"kill -9 of {self._kind.name}: {name}")
+        elif status == -sign:
+            self._tally.count(f"ended by {sign.name} before it had a handler")
+        elif status == 0:
+            self._tally.count("finished before the signal")
         else:
-            if status:
-                self._tally.fail(f"{run}: status {status}")
-                return False
+            self._tally.fail(f"{run}: status {status} after {sign.name}")
+            return False
         return self._is_quiet(run)
 
-    def _run_to_end(self, run: Path) -> bool:
-        status = self._wait(self._start(run))
+    def _stage(self, run: Path) -> int:
+        """Where a run is, as an index of `STAGES`; beyond them when it is done."""
+        if (run / "metrics.json").is_file():
+            return len(STAGES)
+        if _num_lines(run / "epochs.csv") > self._kind.epochs:
+            return STAGES.index("final passes")
+        if (run / "checkpoints" / "last.ckpt").is_file():
+            return STAGES.index("epochs")
+        if (run / "model" / "model.json").is_file():
+            return STAGES.index("first model and search")
+        if any(_cache_of(run).rglob("*.features*")):
+            return STAGES.index("features")
+        return STAGES.index("start" if (run / "settings.yaml").is_file() else "before the folder")
+
+    def _run_to_end(self, run: Path, *, fresh: bool = False) -> bool:
+        status = self._wait(self._start(run, fresh=fresh), run)
         if status:
             self._tally.fail(f"{run}: status {status} of the last resume")
         return not status and self._is_quiet(run)
 
-    def _wait(self, process: subprocess.Popen[bytes]) -> int:
-        try:
-            return process.wait(HANG_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return process.wait()
+    def _wait(self, process: Process, run: Path) -> int:
+        status = process.wait(HANG_SECONDS)
+        if status is None:
+            self._tally.fail(f"{run}: hangs")
+            process.send_signal(signal.SIGKILL)
+            return process.wait(HANG_SECONDS) or 0
+        return status
 
     def _is_quiet(self, run: Path) -> bool:
         if b"Traceback" in run.with_suffix(".txt").read_bytes():
@@ -106,7 +154,7 @@ class Trainings:
             return False
         return True
 
-    def _compare(self, run: Path) -> None:
+    def _is_same(self, run: Path) -> bool:
         for split in ("val", "test"):
             with (
                 np.load(run / "predictions" / f"{split}.npz") as ours,
@@ -117,20 +165,32 @@ class Trainings:
                 )
             if not same:
                 self._tally.fail(f"{run}: predictions of {split} differ from those of {self._whole}")
-                return
-        self._tally.count("resumed to the same bytes")
+                return False
+        return True
+
+
+def _cache_of(run: Path) -> Path:
+    return run.with_suffix(".cache")
+
+
+def _num_lines(file: Path) -> int:
+    try:
+        return file.read_bytes().count(b"\n")
+    except FileNotFoundError:
+        return 0
 
 
 def main() -> None:
     seed, seconds, folder = arguments()
-    tally = Tally(seconds, folder)
-    trainings = Trainings(tally, random.Random(seed))
+    tally, rng = Tally(seconds, folder), random.Random(seed)
+    trainings = [Trainings(kind, tally, rng) for kind in KINDS]
     number = 0
     while tally.time_left > 0:
-        trainings.attack(number)
+        trainings[number % len(trainings)].attack(number)
         number += 1
     tally.finish()
 
 
 if __name__ == "__main__":
+    os.environ["OMP_NUM_THREADS"] = "1"
     main()

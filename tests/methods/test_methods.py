@@ -38,18 +38,22 @@ def test_one_batch_is_learned_by_heart(name):
     targets = make_targets(8, 3, seed=1)
     optimiser = torch.optim.Adam(classifier.parameters(), lr=3e-3)
     first = None
-    for _ in range(60):
-        output = classifier(images)
+    positive = targets == 1
+    is_learned = False
+    for step in range(60):
+        output = classifier.train()(images)
         terms = method.compute_loss(output, targets, small_options(name))
         optimiser.zero_grad()
         terms.total.backward()
         optimiser.step()
         first = first or terms.total.item()
+        if step % 10 == 9 and terms.total.item() < 0.5 * first:
+            scores = classifier.eval()(images).probabilities
+            is_learned = bool(scores[positive].min() > scores[~positive].max())
+        if is_learned:
+            break
     assert output.logits.shape == (8, 3)
-    assert terms.total.item() < 0.5 * first
-    scores = classifier.eval()(images).probabilities
-    positive = targets == 1
-    assert scores[positive].min() > scores[~positive].max()
+    assert is_learned
 
 
 @pytest.mark.parametrize("encoder", ENCODERS.values(), ids=ENCODERS)

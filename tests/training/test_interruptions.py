@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import resource
 import signal
-import subprocess
-import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
@@ -18,33 +21,81 @@ from kmcl.storage.atomic import WriteError
 from kmcl.training.accelerators import check_accelerator
 from kmcl.training.resolution import resolve_settings
 from kmcl.training.train import resume, train
+from prepared_program import Program
 from tiny_runs import TINY_CACHED
 
-FLAGS = [
-    part
-    for name, value in (TINY_CACHED | {"epochs": 500, "frozen_stages": 0, "cached_views": 0}).items()
-    if name != "data_options"
-    for part in (f"--{name.replace('_', '-')}", str(value))
-]
+ENDLESS = TINY_CACHED | {"epochs": 500, "frozen_stages": 0, "cached_views": 0}
+TINY = TINY_CACHED | {"encoder": "test_convnext", "query_width": 128, "frozen_stages": 0, "cached_views": 0}
 
 
-def start(run: Path, *flags: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "kmcl", "train", "digits", "--option", "size=120", *FLAGS, *flags]
-    return subprocess.Popen(
-        [*command, "--output", str(run)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+def flags_of(values: dict[str, object]) -> list[str]:
+    given = {name.replace("_", "-"): value for name, value in values.items() if name != "data_options"}
+    return [*(f"--{name}={value}" for name, value in given.items()), "--option=size=120"]
+
+
+def start(run: Path, *flags: str) -> Program:
+    """A run that does not end by itself."""
+    return Program(
+        run.with_suffix(".txt"), "train", "digits", *flags_of(ENDLESS), *flags, "--output", str(run)
     )
 
 
-def wait_for_epoch(run: Path, process: subprocess.Popen[str]) -> None:
+def wait_for(condition: Callable[[], bool], process: Program) -> None:
     deadline = time.monotonic() + 600  # on a machine that is busy with something else
-    while not (run / "checkpoints" / "last.ckpt").is_file():
-        assert process.poll() is None, process.communicate()
+    while not condition():
+        assert process.is_running, process.errors
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
-def children_of(process: subprocess.Popen[str]) -> list[int]:
+def wait_for_epoch(run: Path, process: Program) -> None:
+    wait_for((run / "checkpoints" / "last.ckpt").is_file, process)
+
+
+def children_of(process: Program) -> list[int]:
     return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+def epochs_of(run: Path) -> list[dict[str, float]]:
+    with (run / "epochs.csv").open() as file:
+        return [{k: float(v) for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
+
+
+def has_epochs(run: Path, number: int) -> bool:
+    return (run / "epochs.csv").is_file() and len(epochs_of(run)) >= number
+
+
+def test_killed_anywhere_it_goes_on_to_the_same_numbers(tmp_path: Path):
+    """kill -9 in the middle of an epoch, again in a later one, then to the end."""
+    values, whole, run = TINY | {"epochs": 3}, tmp_path / "whole", tmp_path / "killed"
+    train(resolve_settings("digits", flags=values), whole)
+    arguments = ["digits", *flags_of(values), "--output", str(run)]
+    for num_epochs in (1, 2):
+        process = Program(tmp_path / "errors.txt", "train", *arguments)
+        wait_for(partial(has_epochs, run, num_epochs), process)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        assert not (run / "metrics.json").exists()
+        arguments = ["--resume", str(run)]
+    resume(run)
+    for left, right in zip(epochs_of(run), epochs_of(whole), strict=True):
+        assert left == pytest.approx(right, rel=1e-6)
+    left, right = (Predictions.load(one / "predictions" / "test.npz") for one in (run, whole))
+    np.testing.assert_allclose(left.scores, right.scores, atol=1e-6)
+
+
+def test_ctrl_c_ends_it_with_how_to_go_on(tmp_path: Path):
+    run = tmp_path / "run"
+    process = start(run, "--workers", "1")
+    wait_for_epoch(run, process)
+    workers = children_of(process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(120) == 130, process.errors
+    assert workers
+    assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
+    assert f"resume with: kmcl train --resume {run}" in process.errors
+    assert "Traceback" not in process.errors
+    assert torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["epoch"] >= 0
 
 
 def test_sigterm_ends_it_as_ctrl_c_does(tmp_path: Path):
@@ -52,9 +103,8 @@ def test_sigterm_ends_it_as_ctrl_c_does(tmp_path: Path):
     process = start(run)
     wait_for_epoch(run, process)
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 143, errors
-    assert errors == (
+    assert process.wait(120) == 143, process.errors
+    assert process.errors == (
         f"The last finished epoch is in {run}/checkpoints/last.ckpt; resume with: kmcl train --resume {run}\n"
         f"The best model so far can be used: kmcl predict {run} IMAGES\n"
     )
@@ -66,9 +116,8 @@ def test_a_killed_worker_is_a_message(tmp_path: Path):
     wait_for_epoch(run, process)
     for pid in children_of(process):
         os.kill(pid, signal.SIGKILL)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 1, errors
-    first, second = errors.splitlines()[:2]
+    assert process.wait(120) == 1, process.errors
+    first, second = process.errors.splitlines()[:2]
     assert first.startswith("kmcl: a worker process that loads images was lost (DataLoader worker (pid")
     assert "use fewer workers (--workers, num_workers) or none (0)" in first
     assert second.endswith(f"resume with: kmcl train --resume {run}")
@@ -83,8 +132,6 @@ def test_a_killed_worker_is_a_message(tmp_path: Path):
     ],
 )
 def test_an_accelerator_that_is_not_there(tmp_path: Path, name: str, message: str):
-    import torch
-
     if torch.cuda.is_available() or torch.backends.mps.is_available():
         pytest.skip("this machine has one")
     settings = resolve_settings("digits", flags=TINY_CACHED | {"accelerator": name})

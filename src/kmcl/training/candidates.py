@@ -19,6 +19,8 @@ EPOCH_PER_PASS = 0.5
 """An epoch on cached features takes half as long as computing them, for all encoders and sizes measured."""
 LONG_BUDGET, EPOCHS_OF_LONG = 300.0, 3.75
 """Above this budget there must be time for three epochs and the search of the rate, below it for one."""
+FIXED_SECONDS, EPOCHS_AT_THE_END = 25.0, 0.4
+"""What a run takes besides: its start, and after training the passes for post-hoc parts and evaluation."""
 LARGEST_ENLARGEMENT = 1.6
 """Of the images' longer side: enlarging them further shows an encoder nothing more."""
 NOMINAL_SECONDS = 1.4e-7
@@ -112,8 +114,12 @@ def best_that_fits(
     def fits(candidate: Candidate) -> bool:
         seconds = seconds_per_image(candidate)
         features = images.passes(candidate.views) * seconds
-        training = epochs * EPOCH_PER_PASS * images.train * seconds
-        return features <= SHARE_OF_FEATURES * budget and features + training <= SHARE_OF_ALL * budget
+        epoch = EPOCH_PER_PASS * images.train * seconds
+        return (
+            features <= SHARE_OF_FEATURES * budget
+            and features + epochs * epoch <= SHARE_OF_ALL * budget
+            and features + (epochs + EPOCHS_AT_THE_END) * epoch + FIXED_SECONDS <= budget
+        )
 
     fitting = [candidate for candidate in candidates if fits(candidate)]
     return fitting[-1] if fitting else candidates[0]

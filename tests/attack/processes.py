@@ -1,0 +1,113 @@
+"""The program as a process: started afresh, or as a copy of this process with everything imported.
+
+A copy runs the same command as a fresh process and is killed in the same way; it saves the seconds of
+importing torch, which would be most of a tiny training and take most of the kills.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Protocol
+
+
+class Process(Protocol):
+    """Its status is that of `subprocess`: negative where a signal ended it."""
+
+    def poll(self) -> int | None: ...
+    def wait(self, seconds: float) -> int | None: ...
+    def send_signal(self, sign: signal.Signals) -> None: ...
+
+
+class Fresh:
+    """A new interpreter."""
+
+    def __init__(self, command: list[str], environment: dict[str, str], output: Path) -> None:
+        with output.open("ab") as file:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "kmcl", *command],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=os.environ | environment,
+            )
+
+    def poll(self) -> int | None:
+        return self._process.poll()
+
+    def wait(self, seconds: float) -> int | None:
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def send_signal(self, sign: signal.Signals) -> None:
+        self._process.send_signal(sign)
+
+
+class Copy:
+    """A fork of this process, in which no thread runs."""
+
+    def __init__(self, command: list[str], environment: dict[str, str], output: Path) -> None:
+        _import_everything()
+        self._status: int | None = None
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._pid = os.fork()
+        if not self._pid:
+            _run(command, environment, output)
+
+    def poll(self) -> int | None:
+        if self._status is None:
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
+            if pid:
+                self._status = os.waitstatus_to_exitcode(status)
+        return self._status
+
+    def wait(self, seconds: float) -> int | None:
+        end = time.monotonic() + seconds
+        while self.poll() is None and time.monotonic() < end:
+            time.sleep(0.005)
+        return self._status
+
+    def send_signal(self, sign: signal.Signals) -> None:
+        if self.poll() is None:  # not yet waited for, so the number is still its own
+            os.kill(self._pid, sign)
+
+
+start_fresh = Fresh
+start_prepared = Copy if sys.platform == "linux" else Fresh
+
+
+def _import_everything() -> None:
+    import kmcl.cli.app
+    import kmcl.reports.run_summary
+    import kmcl.training.train  # noqa: F401
+
+
+def _run(command: list[str], environment: dict[str, str], output: Path) -> None:
+    """Be the program: never returns."""
+    status = 1
+    try:
+        file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        for stream in (1, 2):
+            os.dup2(file, stream)
+        os.environ.update(environment)
+        sys.argv = ["kmcl", *command]
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        from kmcl.cli.app import main
+
+        main()
+        status = 0
+    except SystemExit as stop:
+        status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
