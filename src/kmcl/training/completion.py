@@ -18,6 +18,9 @@ from kmcl.training.run_folder import RunFolder
 from kmcl.training.schedule import Clock, Schedule, ScheduleSearch, choose_views
 from kmcl.training.settings import TrainingSettings
 
+FIRST_MODEL_SECONDS = 50.0
+"""After which the features of the first model should be there: a few more and it can be used."""
+
 
 @dataclass
 class Completion:
@@ -59,6 +62,7 @@ class Completion:
             self.data.dataset,
             self.data.cache,
             self.settings,
+            lambda: FIRST_MODEL_SECONDS - self.clock.elapsed if self.clock else FIRST_MODEL_SECONDS,
         )
         after = "" if self.clock is None else f" after {spell_duration(self.clock.elapsed)}"
         self._say(

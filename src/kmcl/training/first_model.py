@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from kmcl.training.feature_cache import FeatureCache
 from kmcl.training.finalise import completed_rules
 from kmcl.training.settings import TrainingSettings
 
-TRAIN_IMAGES, VAL_IMAGES = 640, 320
+TRAIN_IMAGES, LEAST_TRAIN_IMAGES, VAL_IMAGES = 640, 192, 320
 METHOD, PART = "bce", FrozenFeatureGP.Options().name
 """Its head is a linear one of zeros, so that the part alone decides."""
 ROWS = 64
@@ -45,14 +46,18 @@ def save_first_model(
     dataset: Dataset,
     cache: FeatureCache,
     settings: TrainingSettings,
+    seconds_left: Callable[[], float],
 ) -> FirstModel:
     """Fit the part on some training images, choose thresholds and calibration on some of val, and save it.
 
-    classifier: before training, with frozen stages; it is not changed.
+    classifier:   before training, with frozen stages; it is not changed.
+    seconds_left: for computing features; fewer training images are used where they are slow.
     """
     train, val = dataset.splits["train"], dataset.splits["val"]
     val_rows, val_indices = cache.sample(val, "val", VAL_IMAGES)
-    train_rows, train_indices = cache.sample(train, "train", TRAIN_IMAGES)
+    fitting = seconds_left() / (cache.seconds_per_image or 1e-9)
+    most = int(min(TRAIN_IMAGES, max(LEAST_TRAIN_IMAGES, fitting)))
+    train_rows, train_indices = cache.sample(train, "train", most)
     encoder = copy.deepcopy(classifier.encoder).with_taps()  # a part of its own, whose mode may change
     options = read_options({"name": METHOD}).for_model()
     head = find_method(METHOD).build_head(encoder, len(dataset.labels), options)
