@@ -15,7 +15,7 @@ SHARE_OF_FEATURES = 0.55
 """Of the budget, at most, for computing features; the rest is for training."""
 SHARE_OF_ALL = 0.85
 """Of the budget, for features and the fewest epochs together; the rest is for the start and the end."""
-EPOCH_PER_PASS = 0.6
+EPOCH_PER_PASS = 0.55
 """Time of an epoch on cached features over that of computing them: 0.47 to 0.67 for what was measured."""
 LONG_BUDGET, EPOCHS_OF_LONG = 300.0, 3.75
 """Above this budget there must be time for three epochs and the search of the rate, below it for one."""
