@@ -45,8 +45,9 @@ def with_temperature(temperature: float) -> list:
 
 @pytest.mark.parametrize("margin", [0, 0.5, 0.999])
 def test_a_margin_up_to_its_bounds_is_taken(margin):
-    for use in with_margin(margin):
-        use()
+    settings, module, loss = (use() for use in with_margin(margin))
+    assert settings.probability_margin == module.probability_margin == margin
+    assert torch.isfinite(loss)
 
 
 @pytest.mark.parametrize("margin", [-1e-6, 0.9991, 1.0, math.inf, math.nan])
@@ -59,8 +60,9 @@ def test_a_margin_outside_its_bounds_is_refused(margin):
 
 @pytest.mark.parametrize("temperature", [1e-3, 1.0, 1e6])
 def test_any_temperature_above_zero_is_taken(temperature):
-    for use in with_temperature(temperature):
-        use()
+    settings, module, loss = (use() for use in with_temperature(temperature))
+    assert settings.temperature == module.temperature == temperature
+    assert torch.isfinite(loss)
 
 
 @pytest.mark.parametrize("temperature", [0, -0.1, math.inf, math.nan])
