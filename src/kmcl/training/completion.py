@@ -19,7 +19,7 @@ from kmcl.training.schedule import Clock, Schedule, ScheduleSearch, choose_views
 from kmcl.training.settings import TrainingSettings
 
 FIRST_MODEL_SECONDS = 50.0
-"""After which the features of the first model should be there: a few more and it can be used."""
+"""Of the run, until the features of the first model are computed; fitting and saving it takes a few more."""
 
 
 @dataclass
