@@ -76,6 +76,17 @@ def test_features_fit_into_their_share_of_the_budget(machine):
     assert images * cost / 10 <= 0.55 * 120
 
 
+def test_a_budget_that_cannot_be_kept_is_said_at_the_start(machine):
+    machine(20)
+    split = digits().splits
+    train, others = len(split["train"]), len(split["val"]) + len(split["test"])
+    by_hand = (train + others) / 20 + 1.4 * 0.55 * train / 20 + 25
+    line = choose_settings({"data": "digits", "budget": "20s"}, digits(), "cpu").line
+    assert line.endswith(f"Even so the run takes about {by_hand:.0f} s, more than --budget.")
+    enough = choose_settings({"data": "digits", "budget": "1m"}, digits(), "cpu").line
+    assert "more than --budget" not in enough
+
+
 def test_what_is_taken_was_timed(machine):
     """A machine much slower than supposed: the first guess is too large, and the choice is timed too."""
     for rate in (1, 20, 5000):

@@ -114,15 +114,23 @@ def best_that_fits(
     def fits(candidate: Candidate) -> bool:
         seconds = seconds_per_image(candidate)
         features = images.passes(candidate.views) * seconds
-        epoch = EPOCH_PER_PASS * images.train * seconds
         return (
             features <= SHARE_OF_FEATURES * budget
-            and features + epochs * epoch <= SHARE_OF_ALL * budget
-            and features + (epochs + EPOCHS_AT_THE_END) * epoch + FIXED_SECONDS <= budget
+            and features + epochs * EPOCH_PER_PASS * images.train * seconds <= SHARE_OF_ALL * budget
+            and seconds_of_run(candidate, images, epochs, seconds) <= budget
         )
 
     fitting = [candidate for candidate in candidates if fits(candidate)]
     return fitting[-1] if fitting else candidates[0]
+
+
+def seconds_of_run(
+    candidate: Candidate, images: ImageCounts, epochs: float, seconds_per_image: float
+) -> float:
+    """Expected time of a whole run: its start, the features, so many epochs, and what comes after them."""
+    features = images.passes(candidate.views) * seconds_per_image
+    epoch = EPOCH_PER_PASS * images.train * seconds_per_image
+    return features + (epochs + EPOCHS_AT_THE_END) * epoch + FIXED_SECONDS
 
 
 def longer_side(dataset: Dataset, most: int = 16) -> float:

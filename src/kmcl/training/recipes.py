@@ -31,6 +31,7 @@ from kmcl.training.candidates import (
     ImageCounts,
     allowed_candidates,
     best_that_fits,
+    seconds_of_run,
 )
 from kmcl.training.presets import preset_values
 from kmcl.training.throughput import Throughput, measure_throughput, measure_training
@@ -43,6 +44,8 @@ FINETUNE_DEFAULTS = {"epochs": FINETUNE_EPOCHS, "layer_decay": 0.7, "head_epochs
 FINETUNE_LEAST_IMAGES, FINETUNE_LEAST_EPOCHS = 2000, 8
 """On an accelerator: with fewer images or epochs, all stages learn less than the last one alone."""
 MOST_MEASUREMENTS = 3
+OVERRUN_TOLD = 1.1
+"""Times the budget, above which a run says at its start that it takes longer."""
 SHARE_OF_FINETUNING = 0.8
 """Of the budget, for the epochs of finetune."""
 
@@ -225,7 +228,11 @@ def _cached(values: dict[str, Any], dataset: Dataset, device: str, seconds: floa
         "epochs": EPOCHS,
     }
     chosen |= values | {"recipe": "cached", "budget": seconds, "to_choose": tuple(to_choose)}
-    return Choice(chosen, _told(chosen, timed, measured, expected))
+    line = _told(chosen, timed, measured, expected)
+    fewest = seconds_of_run(candidate, images, 1.0, measured.for_candidates(timed)(candidate))
+    if fewest > OVERRUN_TOLD * seconds:
+        line += f" Even so the run takes about {spell_duration(fewest)}, more than --budget."
+    return Choice(chosen, line)
 
 
 def _told(chosen: Mapping[str, Any], timed: Candidate, measured: Throughput, expected: float) -> str:
