@@ -133,15 +133,46 @@ def test_val_decides_how_smooth_it_is(smoothness):
     """The score is the nearness to the correction at one smoothness, which is then found."""
     process, statistics, _ = filled()
     process.set_smoothness(*smoothness)
-    process.set_weight(2.0)
+    process.set_weight(1.0)
     wanted = process(statistics).double()
     logits = process.tune(
         statistics, torch.zeros(12, 3).double(), lambda logits: -float((logits - wanted).square().sum())
     )
     assert float(process.variance) == pytest.approx(smoothness[0])
-    assert float(process.weight) == 2.0
+    assert float(process.weight) == 1.0
     torch.testing.assert_close(logits, wanted, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(process(statistics).double(), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("smoothness", SMOOTHNESS)
+@pytest.mark.parametrize(("wanted", "found"), [(0.1, 0.0), (0.6, 0.5), (1.2, 1.0), (5.0, 2.0)])
+def test_smoothness_by_the_process_alone_then_the_weight(smoothness, wanted, found):
+    """Beside logits 7, a score that sees how far the sum is from 7 + `wanted` times the process."""
+    process, statistics, _ = filled()
+    process.set_smoothness(*smoothness)
+    process.set_weight(1.0)
+    mean = process(statistics).double()
+    given = torch.full((12, 3), 7.0).double()
+
+    def score(logits):
+        is_alone = bool((logits.abs() < 5).any())
+        aim = mean if is_alone else given + wanted * mean
+        return -float((logits - aim).abs().mean() / mean.abs().mean())
+
+    process.tune(statistics, given, score)
+    assert float(process.variance) == pytest.approx(smoothness[0])
+    assert float(process.weight) == found
+
+
+def test_a_loss_on_val_within_chance_does_not_drop_the_part():
+    process, statistics, _ = filled()
+    given = torch.full((12, 3), 7.0).double()
+    kept = []
+    for loss in (0.004, 0.006):
+        scores = {True: 0.5, False: 0.5 - loss}
+        process.tune(statistics, given, lambda logits, scores=scores: scores[torch.equal(logits, given)])
+        kept.append(process.is_worth_keeping)
+    assert kept == [True, False]
 
 
 def test_a_weight_below_zero_is_refused():
@@ -171,6 +202,7 @@ def test_val_decides_how_much_it_counts():
     assert process.is_worth_keeping
     assert float(process.weight) in WEIGHTS
     torch.testing.assert_close(corrected, logits + process(seen[200:]), rtol=1e-5, atol=1e-5)
-    logits, unchanged = tuned(val(0.25 + 0.5 * targets[200:]))
+    process.fit_images(seen[:200], torch.from_numpy(1 - targets[:200]))  # it learns the opposite
+    logits, unchanged = tuned(val(0.45 + 0.1 * targets[200:]))
     torch.testing.assert_close(unchanged, logits)
     assert not process.is_worth_keeping
