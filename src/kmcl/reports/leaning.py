@@ -141,12 +141,15 @@ def _cells(contrast: Contrast) -> list[Cell]:
 
 
 def _add_masked(section: Section, one: Measured, masked: Sequence[MaskedLabel], ending: str) -> None:
+    if one.run.classifier is None or one.run.images is None:
+        section.add(Missing(f"{one.name}: covering co-occurring labels needs the model and its images."))
+        return
     judged = [each for each in masked if each.difference is not None]
     if not judged:
         section.add(
-            Missing(
-                f"{one.name}: covering the co-occurring label needs the model, its images, and {MIN_UNITS} "
-                "images with both labels on which the label is predicted."
+            Text(
+                f"Covering the co-occurring label needs {MIN_UNITS} images with both labels to which "
+                f"{one.name} gives the label; no label has them."
             )
         )
         return
