@@ -75,7 +75,8 @@ def test_a_planted_bias_is_found_and_only_that(tmp_path):
     masked = {row[0]: row for row in pictures["leaning-masked"].numbers.rows}
     assert masked["green"][2] == masked["red"][2] == 12
     assert masked["green"][5] > 0.7  # beyond the control
-    assert masked["red"][6] < 0 < masked["red"][7]
+    # Both are read from the red square; only green's decisions follow the other label.
+    assert masked["red"][5] > 0.7
     (gallery,) = [block for block in section.blocks if isinstance(block, Gallery)]
     assert [len(images) for _, images in gallery.rows] == [3, 3]
 

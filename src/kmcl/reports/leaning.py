@@ -96,7 +96,7 @@ def _add_pairs(
     for each in found:
         words = finding(each, labels)
         if each.pair.label in of_mask:
-            words += masked_finding(of_mask[each.pair.label], labels)
+            words += masked_finding(of_mask[each.pair.label], each, labels)
         if words:
             rows.append((labels[each.pair.label], labels[each.pair.other], "; ".join(words)))
     if rows:

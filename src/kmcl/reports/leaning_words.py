@@ -34,13 +34,19 @@ def finding(leaning: LabelLeaning, labels: Sequence[str]) -> list[str]:
     return words
 
 
-def masked_finding(masked: MaskedLabel, labels: Sequence[str]) -> list[str]:
-    """What covering the co-occurring label shows; empty where nothing is found."""
-    if masked.difference is None or not masked.difference.excludes_zero:
+def masked_finding(masked: MaskedLabel, leaning: LabelLeaning, labels: Sequence[str]) -> list[str]:
+    """What covering the co-occurring label shows; empty where nothing is found.
+
+    Where one of two labels leans on the other, both are read from the same place, and both fall when it is
+    covered. The one that leans is the one whose decisions follow the other label.
+    """
+    follows = any(
+        _is_found(rate) and rate.first > rate.second for rate in (leaning.recall, leaning.false_positives)
+    )
+    if masked.difference is None or masked.difference.low <= 0 or not follows:
         return []
-    how = "falls" if masked.difference.estimate > 0 else "falls less"
     words = (
-        f"its probability {how} when {labels[masked.pair.other]} is covered (by {masked.fall:.2f}, by "
+        f"its probability falls when {labels[masked.pair.other]} is covered (by {masked.fall:.2f}, by "
         f"{masked.control_fall:.2f} when another region is)"
     )
     return [words]
