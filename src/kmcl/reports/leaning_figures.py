@@ -37,7 +37,7 @@ def leaning_picture(found: Sequence[LabelLeaning], labels: Sequence[str], split:
     num_found = 0
     for panel, axes in enumerate(grid):
         for place, each in enumerate(order):
-            contrast: Contrast = each[1 + panel]
+            contrast = (each.average_precision, each.recall, each.false_positives)[panel]
             num_found += _draw_contrast(axes, contrast, place)
             difference = contrast.difference
             limits = (None, None) if difference is None else (100 * difference.low, 100 * difference.high)

@@ -71,7 +71,7 @@ def mask_labels(
         return []
     pairs = [pair for pair, _, _ in loaded]
     images = np.stack([image for _, _, image in loaded])
-    labels, others = ([pair[index] for pair in pairs] for index in (0, 1))
+    labels, others = [pair.label for pair in pairs], [pair.other for pair in pairs]
     logits = masked_logits(classifier, images, labels, others, generator, advance)
     # P x 3 x L: as it is, the other label covered, another region covered.
     probabilities = np.stack([description.rules.calibrate(each) for each in logits[:3]], axis=1)
