@@ -73,12 +73,12 @@ def test_a_planted_bias_is_found_and_only_that(tmp_path):
     assert list(pictures) == ["leaning", "leaning-masked"]
     assert len(pictures["leaning"].numbers.rows) == 6
     masked = {row[0]: row for row in pictures["leaning-masked"].numbers.rows}
-    assert masked["green"][2] == masked["red"][2] == 12
+    # Red is read from the red square too; but its decisions do not follow the other label.
+    assert list(masked) == ["green"]
+    assert masked["green"][2] == 12
     assert masked["green"][5] > 0.7  # beyond the control
-    # Both are read from the red square; only green's decisions follow the other label.
-    assert masked["red"][5] > 0.7
     (gallery,) = [block for block in section.blocks if isinstance(block, Gallery)]
-    assert [len(images) for _, images in gallery.rows] == [3, 3]
+    assert [len(images) for _, images in gallery.rows] == [3]
 
 
 def test_one_that_is_not_there_is_not(tmp_path):

@@ -148,8 +148,8 @@ def _add_masked(section: Section, one: Measured, masked: Sequence[MaskedLabel], 
     if not judged:
         section.add(
             Text(
-                f"Covering the co-occurring label needs {MIN_UNITS} images with both labels to which "
-                f"{one.name} gives the label; no label has them."
+                "No label was tested by covering its co-occurring label: none is given more often with it, with "
+                f"{MIN_UNITS} images that have both and are given the label."
             )
         )
         return

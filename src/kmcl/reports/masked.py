@@ -99,7 +99,7 @@ def _choose(
     predictions, units = one.predictions, sampling_units(one.predictions.groups, len(one.predictions))
     chosen = []
     for leaning in sorted(leanings, key=_suspicion, reverse=True):
-        if len(chosen) == max(1, num_masked // IMAGES_PER_LABEL):
+        if len(chosen) == max(1, num_masked // IMAGES_PER_LABEL) or _suspicion(leaning) <= 0:
             break
         pair = leaning.pair
         both = predictions.positive[:, pair.label] & predictions.positive[:, pair.other]
