@@ -148,8 +148,8 @@ def _add_masked(section: Section, one: Measured, masked: Sequence[MaskedLabel], 
     if not judged:
         section.add(
             Text(
-                "No label was tested by covering its co-occurring label: none is given more often with it, with "
-                f"{MIN_UNITS} images that have both and are given the label."
+                "No label was tested by covering its co-occurring label: none is given more often with it, "
+                f"with {MIN_UNITS} images that have both and are given the label."
             )
         )
         return
