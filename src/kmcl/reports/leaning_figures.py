@@ -92,7 +92,7 @@ def masked_picture(masked: Sequence[MaskedLabel], labels: Sequence[str], split: 
         f"the fall when another region is. Most: {first}, {most:+.2f}.",
         caption=f"{sum(each.num_images for each in masked)} images of {split} with both labels, at most "
         f"{max(each.num_images for each in masked)} for each label. A quarter of the image is covered where "
-        "it most supports the other label; the quarter that most supports the label itself stays. Control: "
+        "it most supports the other label; the part that supports the label itself more stays. Control: "
         "a random region of the same size. Intervals 95 % jointly, paired by image. Two labels that are read "
         "from the same place both fall.",
         numbers=Table.of(
