@@ -9,6 +9,7 @@ from torch import nn
 
 from kmcl.encoders import open_encoder
 from kmcl.errors import InputError
+from kmcl.explain.evidence import label_evidence
 from kmcl.explain.saliency import enlarge, label_heat
 from kmcl.methods.asl import AslOptions
 from kmcl.methods.kmcl import PRESETS
@@ -112,6 +113,16 @@ def test_a_users_own_module_is_explained_by_its_map():
     heat = label_heat(Classifier(encoder, head).eval(), images_of(64), [0, 0, 1], [0, 1, 2])
     assert heat.shape == (3, 8, 8)
     assert heat.max() == 1
+
+
+@pytest.mark.parametrize(("encoder", "size"), [("test_resnet", 64), ("test_convnext", 32), ("test_vit", 64)])
+def test_several_labels_from_one_pass_have_the_same_heat(encoder, size):
+    classifier, images = classifier_of(encoder, size), images_of(size, 3)
+    found = label_evidence(classifier, images, [[0, 2], [1, 0], [2, 1]])
+    expected = label_heat(classifier, images, [0, 0, 1, 1, 2, 2], [0, 2, 1, 0, 2, 1])
+    np.testing.assert_allclose(found.heats.reshape(expected.shape), expected, atol=2e-4)
+    pixels = torch.from_numpy(images).permute(0, 3, 1, 2)
+    np.testing.assert_allclose(found.logits, classifier(pixels).logits.detach().numpy(), atol=1e-4)
 
 
 def test_the_classifier_is_left_as_it_was():

@@ -72,6 +72,7 @@ def test_the_report_of_two_runs_has_every_part(report_of_two, kernel_run, linear
         "labels",
         "features",
         "saliency",
+        "labels-that-lean-on-others",
         "uncertainty",
         "examples",
         "settings",
@@ -187,6 +188,8 @@ def test_what_is_no_run_is_refused(tmp_path, kernel_run):
         write_report([kernel_run], tmp_path / "out", ReportSettings(saliency="disagreement"))
     with pytest.raises(InputError, match="saliency must be one of random, disagreement, none"):
         ReportSettings(saliency="all")
+    with pytest.raises(InputError, match="num_masked must be at least 0; got -1"):
+        ReportSettings(num_masked=-1)
 
 
 def test_runs_of_one_name_are_told_apart(tmp_path):

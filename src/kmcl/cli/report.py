@@ -31,6 +31,13 @@ def report(
         str, typer.Option(help="Images to explain besides: random, disagreement (of two runs) or none.")
     ] = "random",
     num_images: Annotated[int, typer.Option(min=0, help="How many of them.")] = 6,
+    num_masked: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Images on which the label that a label usually occurs with is covered: 12 for each label.",
+        ),
+    ] = 48,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
 ) -> None:
     """Write a report of RUN: one HTML file for a browser, with its figures as SVG and PNG files.
@@ -42,7 +49,7 @@ def report(
     from kmcl.reports import ReportSettings, write_report
     from kmcl.reports.progress import ReportProgress
 
-    settings = ReportSettings(groups, tuple(image or ()), saliency, num_images, seed)  # type: ignore[arg-type]
+    settings = ReportSettings(groups, tuple(image or ()), saliency, num_images, seed, num_masked)  # type: ignore[arg-type]
     folder = output or (runs[0] / "report" if len(runs) == 1 else runs[0].resolve().parent / "report")
     with ReportProgress(Console(stderr=True)) as progress:
         page = write_report(runs, folder, settings, progress)

@@ -7,7 +7,7 @@ is one pass over the weights instead of a sort per label and resample.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -92,7 +92,7 @@ def resample(
     return [Resamples(*each) for each in zip(means, variances, strict=True)]
 
 
-class _LabelRanking(NamedTuple):
+class LabelRanking(NamedTuple):
     """One label's evaluated images, sorted by falling score and divided into blocks where precision is
     evaluated.
 
@@ -109,13 +109,16 @@ class _LabelRanking(NamedTuple):
     positive_starts: npt.NDArray[np.int64]
 
 
-def _rank_labels(predictions: Predictions, labels: Sequence[int]) -> list[_LabelRanking]:
+def _rank_labels(predictions: Predictions, labels: Sequence[int]) -> list[LabelRanking]:
     """Sort labels that each have a positive."""
     evaluated, positive = predictions.evaluated, predictions.positive
-    return [_rank(predictions.scores[:, label], evaluated[:, label], positive[:, label]) for label in labels]
+    return [
+        rank_label(predictions.scores[:, label], evaluated[:, label], positive[:, label]) for label in labels
+    ]
 
 
-def _rank(scores: Scores, evaluated: Mask, is_positive: Mask) -> _LabelRanking:
+def rank_label(scores: Scores, evaluated: Mask, is_positive: Mask) -> LabelRanking:
+    """Sort the evaluated images of a label, of which at least one is positive."""
     images = np.flatnonzero(evaluated)
     order = images[np.argsort(-scores[images])]
     positive, ranked = is_positive[order], scores[order]
@@ -124,10 +127,10 @@ def _rank(scores: Scores, evaluated: Mask, is_positive: Mask) -> _LabelRanking:
     groups_with_positives, positive_starts = np.unique(group[positive], return_index=True)
     ends = group_ends[groups_with_positives]
     starts = np.concatenate([[0], ends[:-1]])
-    return _LabelRanking(order[: ends[-1]], starts, order[positive], positive_starts)
+    return LabelRanking(order[: ends[-1]], starts, order[positive], positive_starts)
 
 
-def _weighted_average_precisions(ranking: _LabelRanking, weights: Weights) -> Values:
+def _weighted_average_precisions(ranking: LabelRanking, weights: Weights) -> Values:
     """Average precision of one label in each resample; NaN where no positive was drawn.
 
     weights: N x R, how often each image was drawn in each resample.
@@ -139,6 +142,12 @@ def _weighted_average_precisions(ranking: _LabelRanking, weights: Weights) -> Va
     terms = gained * (true_positives / np.maximum(predicted, 1))
     positives = true_positives[-1]
     return np.where(positives > 0, terms.sum(axis=0) / np.maximum(positives, 1), np.nan)
+
+
+def weight_blocks(units: Units, num_resamples: int, generator: np.random.Generator) -> Iterator[Weights]:
+    """N x R weights of all resamples, some of them at a time."""
+    for start in range(0, num_resamples, _RESAMPLES_AT_ONCE):
+        yield _draw_weights(units, min(_RESAMPLES_AT_ONCE, num_resamples - start), generator)
 
 
 def _draw_weights(units: Units, num_resamples: int, generator: np.random.Generator) -> Weights:

@@ -45,7 +45,7 @@ def label_heat(
     # The pixels require a gradient, so that maps of frozen stages have one too.
     pixels = pixels.to(next(classifier.parameters()).device).requires_grad_()
     maps = []
-    with _tap(classifier, pixels[:1]) as grid:
+    with tap_feature_map(classifier, pixels[:1]) as grid:
         explainer = LayerGradCam(lambda batch: classifier(batch).logits, grid)
         for start in range(0, len(rows), PAIRS_AT_ONCE):
             part = slice(start, start + PAIRS_AT_ONCE)
@@ -87,7 +87,7 @@ class _Grid(nn.Module):
 
 
 @contextmanager
-def _tap(classifier: Classifier, image: Tensor) -> Iterator[nn.Module]:
+def tap_feature_map(classifier: Classifier, image: Tensor) -> Iterator[nn.Module]:
     """A module through which the encoder's feature map passes while the context is open."""
     encoder = classifier.encoder
     seen: list[Tensor] = []

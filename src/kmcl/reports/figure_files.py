@@ -27,7 +27,9 @@ def write_picture(picture: Picture, folder: Path) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with figure_style():
-            # Laid out once for both files: layout takes as long as drawing.
+            # Laid out once for both files: layout takes as long as drawing. Text is wider or narrower at
+            # another resolution.
+            picture.figure.set_dpi(PNG_DPI)
             picture.figure.draw_without_rendering()
             picture.figure.set_layout_engine("none")
             picture.figure.savefig(

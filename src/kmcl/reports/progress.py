@@ -21,6 +21,7 @@ SHARES = {
     "labels": 6,
     "features": 15,
     "saliency": 10,
+    "leaning": 25,
     "uncertainty": 25,
     "examples": 10,
     "settings": 1,

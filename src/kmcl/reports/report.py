@@ -15,6 +15,7 @@ from kmcl.reports.examples import examples_section
 from kmcl.reports.features import features_section
 from kmcl.reports.label_groups import LabelGroups, cluster_labels, read_groups
 from kmcl.reports.labels import labels_section
+from kmcl.reports.leaning import leaning_section
 from kmcl.reports.measured import Measured, measure
 from kmcl.reports.page import write_page
 from kmcl.reports.progress import SHARES, OnProgress, SectionProgress
@@ -37,6 +38,7 @@ class ReportSettings:
     images:     images to explain first
     saliency:   which images of the reported split are explained; "disagreement" needs two runs
     num_images: how many of them
+    num_masked: images on which a label's co-occurring label is covered; none where `saliency` is "none"
     seed:       of everything drawn at random
     """
 
@@ -45,12 +47,15 @@ class ReportSettings:
     saliency: Choice = "random"
     num_images: int = 6
     seed: int = 0
+    num_masked: int = 48
 
     def __post_init__(self) -> None:
         if self.saliency not in get_args(Choice):
             raise InputError(f"saliency must be one of {', '.join(get_args(Choice))}; got {self.saliency!r}")
         if self.num_images < 0:
             raise InputError(f"num_images must be at least 0; got {self.num_images}")
+        if self.num_masked < 0:
+            raise InputError(f"num_masked must be at least 0; got {self.num_masked}")
 
 
 def write_report(
@@ -133,8 +138,10 @@ def _sections(
     if settings.saliency != "none" or settings.images:
         choice, count = settings.saliency, settings.num_images
         sections.append(("saliency", lambda: saliency_section(runs, settings.images, choice, count, seed)))
+    num_masked = 0 if settings.saliency == "none" else settings.num_masked
     return [
         *sections,
+        ("leaning", lambda: leaning_section(measured, num_masked, seed, advance)),
         ("uncertainty", lambda: uncertainty_section(measured, seed, advance)),
         ("examples", lambda: examples_section(measured, advance)),
         ("settings", lambda: settings_section(runs)),

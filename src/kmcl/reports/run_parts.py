@@ -13,13 +13,14 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from kmcl.data import Split, open_dataset
+from kmcl.data import Dataset, Split, open_dataset
 from kmcl.errors import InputError
 from kmcl.evaluation.json_values import JsonObject
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import Values
 from kmcl.models.classifier import Classifier
 from kmcl.models.folder import ModelDescription, load_model, read_description
+from kmcl.training.run_data import take_part
 from kmcl.training.run_folder import RunFolder
 from kmcl.training.settings import TrainingSettings
 
@@ -107,19 +108,37 @@ class RunParts:
         return 0.5 if own is None else own
 
     @cached_property
-    def images(self) -> Split | None:
-        """The images the predictions were made from, if the dataset can still be opened."""
+    def dataset(self) -> Dataset | None:
+        """The dataset of the run, if it can still be opened."""
         if self.settings is None:
             return None
-        settings = self.settings
+        data = self.settings.data
+        return self._try(
+            lambda: open_dataset(data.spec, **data.options), f"the images of {self.name} cannot be shown: "
+        )
 
-        def open_split() -> Split:
-            dataset = open_dataset(settings.data.spec, **settings.data.options)
-            if self.split_name not in dataset.splits:
-                raise InputError(f"{settings.data.spec}: has no {self.split_name} split any more")
-            return dataset.splits[self.split_name]
+    @cached_property
+    def images(self) -> Split | None:
+        """The images the predictions were made from."""
+        dataset = self.dataset
+        if dataset is None:
+            return None
+        if self.split_name not in dataset.splits:
+            self._add_problem(
+                f"the images of {self.name} cannot be shown: {dataset.name}: has no {self.split_name} split "
+                "any more"
+            )
+        return dataset.splits.get(self.split_name)
 
-        return self._try(open_split, f"the images of {self.name} cannot be shown: ")
+    @cached_property
+    def train_targets(self) -> npt.NDArray[np.int8] | None:
+        """The targets that the run was trained with; None if its labels have changed since."""
+        settings, dataset, predictions = self.settings, self.dataset, self.predictions
+        if settings is None or dataset is None or predictions is None:
+            return None
+        if dataset.labels != predictions.labels:
+            return None
+        return self._try(lambda: take_part(settings, dataset).splits["train"].targets)
 
     @cached_property
     def _image_rows(self) -> dict[str, int]:
