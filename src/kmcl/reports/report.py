@@ -47,7 +47,7 @@ class ReportSettings:
     saliency: Choice = "random"
     num_images: int = 6
     seed: int = 0
-    num_masked: int = 48
+    num_masked: int = 24
 
     def __post_init__(self) -> None:
         if self.saliency not in get_args(Choice):
