@@ -37,7 +37,7 @@ def report(
             min=0,
             help="Images on which the label that a label usually occurs with is covered: 12 for each label.",
         ),
-    ] = 48,
+    ] = 24,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
 ) -> None:
     """Write a report of RUN: one HTML file for a browser, with its figures as SVG and PNG files.
