@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Optional, TextIO
 
 import typer
 
+from kmcl.cli.guarantee_option import GuaranteeOption, say_guarantee
 from kmcl.cli.image_paths import find_images
 from kmcl.cli.prediction_forms import (
     WriteLines,
@@ -56,6 +57,7 @@ def predict(
     sigma: Annotated[
         bool, typer.Option("--sigma", help="Add sigma, the width of each label's kernel.")
     ] = False,
+    guarantee: GuaranteeOption = None,
 ) -> None:
     """Predict the labels of images: probability with its 90 % interval, threshold and decision.
 
@@ -74,7 +76,8 @@ def predict(
 
     from kmcl.serving import load
 
-    predictor = load(run)
+    predictor = load(run, guarantee=guarantee)
+    say_guarantee(predictor.rules)
     unreadable = []
     errors = Console(stderr=True)
     if found.note:

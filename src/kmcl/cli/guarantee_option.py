@@ -1,0 +1,26 @@
+"""The option `--guarantee` of the commands that use a finished run, and what they say about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+if TYPE_CHECKING:
+    from kmcl.models.label_rules import LabelRules
+
+GuaranteeOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        metavar="RATE=LEVEL",
+        help="Thresholds, chosen on val of the run, that keep a rate on new images: recall=0.9, "
+        "precision=0.8 or found=0.9 (the share of an image's labels); ,confidence=0.95 after it.",
+        show_default="the model's own, if any",
+    ),
+]
+
+
+def say_guarantee(rules: LabelRules) -> None:
+    """What the thresholds promise, to standard error; nothing where they promise nothing."""
+    if rules.guarantee is not None:
+        typer.echo(f"kmcl: {rules.guarantee.in_words(rules.labels)}", err=True)
