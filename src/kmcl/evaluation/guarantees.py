@@ -42,7 +42,7 @@ from kmcl.models.label_rules import sigmoid
 
 GRID_LOGITS = np.arange(160, -161, -1) / 20
 """Of the thresholds tested for a precision, from 8 to -8."""
-START_LOGITS = (4, 2, 1, 0, -1, -2)
+START_LOGITS = (2, 1, 0)
 """Where testing begins anew: it would end with the first thresholds, which nearly nothing reaches."""
 
 _GRID = sigmoid(GRID_LOGITS).astype(np.float32)
@@ -192,9 +192,10 @@ def _for_precision(predictions: Predictions, wish: GuaranteeWish) -> Values:
     p_values = hoeffding_bentkus_p_values if _is_grouped(units) else binomial_p_values
     values = np.full(predictions.num_labels, np.nan)
     for label, evaluated in enumerate(predictions.evaluated.T):
-        scores, wrong = predictions.scores[evaluated, label], ~predictions.positive[evaluated, label]
-        losses = [_false_predictions(units[evaluated], scores >= t, wrong) for t in _GRID]
-        found = p_values(*np.array(losses, dtype=np.float64).reshape(-1, 2).T, 1 - wish.level)
+        reached = np.searchsorted(-_GRID, -predictions.scores[evaluated, label])
+        wrong = ~predictions.positive[evaluated, label]
+        of_units = units[evaluated] if _is_grouped(units) else None
+        found = p_values(*_false_predictions(reached, wrong, of_units), 1 - wish.level)
         last = last_certified(found, _STARTS, 1 - wish.confidence)
         if last is not None:
             values[label] = float(_GRID[last])
@@ -202,15 +203,25 @@ def _for_precision(predictions: Predictions, wish: GuaranteeWish) -> Values:
 
 
 def _false_predictions(
-    units: npt.NDArray[np.int64], predicted: npt.NDArray[np.bool_], wrong: npt.NDArray[np.bool_]
-) -> tuple[float, int]:
-    """The sum over units of the share of its predictions that are wrong, and how many units have any."""
-    if not predicted.any():
-        return 0.0, 0
-    counts = np.bincount(units[predicted])
-    false = np.bincount(units[predicted], weights=wrong[predicted])
-    there = counts > 0
-    return float((false[there] / counts[there]).sum()), int(there.sum())
+    reached: npt.NDArray[np.int64], wrong: npt.NDArray[np.bool_], units: npt.NDArray[np.int64] | None
+) -> tuple[Values, Values]:
+    """At each threshold of the grid, the sum of the units' losses and the number of units with a prediction.
+
+    reached: of each image the first threshold of the falling grid that its score reaches
+    units:   None where each image is one; else a unit's loss is the share of its predictions that are wrong
+    """
+    num = len(_GRID)
+    if units is None:
+        false = np.bincount(reached, weights=wrong, minlength=num)[:num]
+        return np.cumsum(false), np.cumsum(np.bincount(reached, minlength=num)[:num], dtype=np.float64)
+    sums, counts = np.zeros((2, num))
+    for place in range(num):
+        predicted = reached <= place
+        of_unit = np.bincount(units[predicted], minlength=1)
+        false_of_unit = np.bincount(units[predicted], weights=wrong[predicted], minlength=1)
+        sums[place] = (false_of_unit / np.maximum(of_unit, 1)).sum()
+        counts[place] = (of_unit > 0).sum()
+    return sums, counts
 
 
 def _lowered(chosen: float, scores: npt.NDArray[np.float32]) -> float:

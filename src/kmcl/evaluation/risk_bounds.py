@@ -11,17 +11,12 @@ from collections.abc import Collection
 import numpy as np
 
 from kmcl.evaluation.ranking import Values
-from kmcl.shapes import Float
-
-Array = np.ndarray
 
 _ROUNDING = 1e-9
 """A sum of shares such as 1/3 that should be a whole number is not, by less than this."""
 
 
-def binomial_p_values(
-    num_wrong: Float[Array, " thresholds"], num_units: Float[Array, " thresholds"], bound: float
-) -> Values:
+def binomial_p_values(num_wrong: Values, num_units: Values, bound: float) -> Values:
     """P(Bin(n, bound) <= k): exact for n losses of which k are 1 and the rest 0; 1 where n is 0."""
     from scipy.special import bdtr
 
@@ -30,9 +25,7 @@ def binomial_p_values(
     return np.where(num_units > 0, exact, 1.0)
 
 
-def hoeffding_bentkus_p_values(
-    loss_sums: Float[Array, " thresholds"], num_units: Float[Array, " thresholds"], bound: float
-) -> Values:
+def hoeffding_bentkus_p_values(loss_sums: Values, num_units: Values, bound: float) -> Values:
     """For n losses anywhere in [0, 1], the smaller of two bounds (Bates et al. 2021); 1 where n is 0.
 
         Hoeffding  exp(-n h(min(r, b), b)),   h(r, b) = r log(r / b) + (1 - r) log((1 - r) / (1 - b))

@@ -138,8 +138,7 @@ class Guarantee(GuaranteeWish):
     def from_json(cls, values: object) -> Self:
         if not isinstance(values, dict) or set(values) - {field.name for field in fields(cls)}:
             raise InputError(f"a guarantee must be an object with the fields of one; got {values!r:.80}")
-        not_given = values.get("not_given", ())
         try:
-            return cls(**{**values, "not_given": tuple(not_given)})
+            return cls(**{**values, "not_given": tuple(values.get("not_given", ()))})
         except TypeError as error:
             raise InputError(f"a guarantee must have a kind and a level: {error}") from None
