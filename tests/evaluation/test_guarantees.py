@@ -70,9 +70,9 @@ def is_allowed(losses: list[float], wish: GuaranteeWish, is_binary: bool) -> boo
     has_groups=st.booleans(),
     of_label=st.booleans(),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=16, deadline=None)
 def test_the_threshold_is_the_highest_that_is_allowed(seed, level, confidence, has_groups, of_label):
-    predictions = with_gaps(make_predictions(60, 3, seed=seed, decimals=2))
+    predictions = with_gaps(make_predictions(40, 3, seed=seed, decimals=2))
     if has_groups:
         predictions = grouped(predictions)
     wish = GuaranteeWish("recall" if of_label else "found", level, confidence)
@@ -136,9 +136,9 @@ def test_recall_by_hand():
 @pytest.mark.parametrize("has_groups", [False, True])
 def test_promises_hold_on_simulated_data(wish, has_groups):
     """The rate that is reached, over draws of val; the true rate is measured on many images."""
-    large = make_predictions(20_000, 2, seed=10**6, prevalence=0.4)
+    large = make_predictions(5_000, 2, seed=10**6, prevalence=0.4)
     rates = []
-    for seed in range(150):
+    for seed in range(100):
         val = make_predictions(120, 2, seed=seed, prevalence=0.4)
         if has_groups:
             # Both images of a pair are the same, so that groups are what is drawn.
@@ -153,8 +153,8 @@ def test_promises_hold_on_simulated_data(wish, has_groups):
         assert np.mean(rates) >= wish.level - 3 * spread
         assert np.mean(rates) < wish.level + 0.05
     else:
-        # 0.9 of 150 draws, and two standard deviations of that share.
-        assert np.mean(np.array(rates) >= wish.level) >= 0.9 - 0.05
+        # 0.9 of 100 draws, and two standard deviations of that share.
+        assert np.mean(np.array(rates) >= wish.level) >= 0.9 - 0.06
         assert np.mean(rates) < wish.level + 0.12
 
 
@@ -163,7 +163,7 @@ def test_precision_holds_as_often_as_promised(has_groups):
     wish = GuaranteeWish("precision", 0.8)
     large = make_predictions(20_000, 1, seed=10**6, prevalence=0.3, signal=1.0)
     held, num_given = 0, 0
-    for seed in range(120):
+    for seed in range(80):
         val = make_predictions(200, 1, seed=seed, prevalence=0.3, signal=1.0)
         if has_groups:
             val = grouped(val)
@@ -171,8 +171,8 @@ def test_precision_holds_as_often_as_promised(has_groups):
         if not guarantee.not_given:
             num_given += 1
             held += precisions(large, decide(large.scores, values))[0] >= wish.level
-    assert num_given >= 20
-    assert 120 - (num_given - held) >= 0.9 * 120  # wrong promises, over all draws of val
+    assert num_given >= (5 if has_groups else 20)  # the p-values of means are weaker than exact ones
+    assert num_given - held <= 0.1 * 80  # wrong promises, over all draws of val
 
 
 def test_precision_at_each_threshold_by_loops():
