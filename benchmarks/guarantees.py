@@ -121,6 +121,9 @@ def pooled(first: Predictions, second: Predictions) -> Predictions:
         first.names + second.names,
         np.concatenate([first.scores, second.scores]),
         np.concatenate([first.targets, second.targets]),
+        sigma=None
+        if first.sigma is None or second.sigma is None
+        else np.concatenate([first.sigma, second.sigma]),
         groups=groups,
     )
 
@@ -136,6 +139,7 @@ def rows(predictions: Predictions, kept: npt.NDArray[np.int64]) -> Predictions:
         tuple(predictions.names[row] for row in kept),
         predictions.scores[kept],
         predictions.targets[kept],
+        sigma=None if predictions.sigma is None else predictions.sigma[kept],
         groups=None if predictions.groups is None else tuple(predictions.groups[row] for row in kept),
     )
 

@@ -16,6 +16,7 @@ from kmcl.cli.app import make_app
 from kmcl.data.arrays import ArrayImages
 from kmcl.data.dataset import Dataset, Split
 from kmcl.errors import InputError
+from kmcl.evaluation.abstention import choose_cutoff, judge_abstention
 from kmcl.evaluation.by_rules import with_guarantee
 from kmcl.evaluation.decisions import decide
 from kmcl.evaluation.promised_rates import recalls
@@ -29,7 +30,7 @@ from kmcl.training.finalise import completed_rules
 from kmcl.training.resolution import resolve_settings
 from kmcl.training.run_data import take_part
 from kmcl.training.run_folder import RunFolder
-from kmcl.training.run_guarantee import refuse_impossible, rules_for_wish
+from kmcl.training.run_guarantee import cutoff_of_run, refuse_impossible, rules_for_wish
 
 VAL, TEST = make_predictions(200, 3, seed=1), make_predictions(200, 3, seed=2)
 RECALL = GuaranteeWish("recall", 0.9)
@@ -144,3 +145,22 @@ def test_evaluate_shows_promised_and_achieved(run: Path):
         assert f"{more[0]} cannot be given with it" in str(refused.exception)
     with pytest.raises(InputError, match="takes no threshold, no bare predictions"):
         kmcl.evaluate(TEST, guarantee="recall=0.9")
+
+
+def test_evaluate_says_what_abstaining_leaves(run: Path):
+    rules = read_description(run / "model").rules
+    cutoff = cutoff_of_run(rules, 0.1, run)
+    assert cutoff == choose_cutoff(rules, VAL, 0.1)
+    command = ["evaluate", str(run), "--abstain", "0.1", "--resamples", "100"]
+    found = json.loads(CliRunner().invoke(make_app(), [*command, "--json"]).stdout)["runs"][0]
+    expected = judge_abstention(rules, TEST, 0.1, cutoff)
+    assert found["abstention"] == expected.to_json()
+    shown = " ".join(CliRunner().invoke(make_app(), command).stdout.split())
+    assert (
+        f"{100 * expected.share:.1f} % of the decisions on test are left to a person (wanted 10 %)" in shown
+    )
+    assert f"{100 * expected.remaining:.2f} % are wrong, of all {100 * expected.error:.2f} %." in shown
+    refused = CliRunner().invoke(make_app(), [*command, "--threshold", "0.5"])
+    assert "--abstain is about the run's own thresholds and data" in str(refused.exception)
+    with pytest.raises(InputError, match="has no predictions of val to choose the decisions to abstain from"):
+        cutoff_of_run(rules, 0.1, run / "model")

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from kmcl.cli.data import OptionArgument, parse_dataset_options
-from kmcl.cli.guarantee_option import GuaranteeOption
+from kmcl.cli.guarantee_option import AbstainOption, GuaranteeOption
 from kmcl.errors import InputError
 
 if TYPE_CHECKING:
+    from kmcl.evaluation.abstention import Abstention
     from kmcl.evaluation.predictions import Predictions
     from kmcl.models.label_rules import LabelRules
 
@@ -42,6 +43,7 @@ def evaluate(
         ),
     ] = None,
     guarantee: GuaranteeOption = None,
+    abstain: AbstainOption = None,
     top_k: Annotated[int, typer.Option(min=1, help="Labels per image of the top-k metrics.")] = 3,
     resamples: Annotated[int, typer.Option(min=100, help="Of the bootstrap.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
@@ -65,6 +67,8 @@ def evaluate(
     if guarantee is not None and (threshold is not None or published):
         other = "--published" if published else "--threshold"
         raise InputError(f"--guarantee chooses thresholds; {other} cannot be given with it")
+    if abstain is not None and (threshold is not None or data is not None or published):
+        raise InputError("--abstain is about the run's own thresholds and data; give it without others")
     if published:
         _print_published(runs, split, threshold)
         return
@@ -73,7 +77,7 @@ def evaluate(
     from kmcl.evaluation.by_rules import evaluate_by_rules, rates_by_rules
     from kmcl.evaluation.intervals import map_interval, paired_difference
     from kmcl.reports.evaluation_tables import print_evaluations
-    from kmcl.reports.guarantee_words import print_guarantee
+    from kmcl.reports.guarantee_words import print_abstention, print_guarantee
 
     options = parse_dataset_options(option)
     predictions = [_predictions(path, data, options, split) for path in runs]
@@ -88,6 +92,10 @@ def evaluate(
     rates = [
         rates_by_rules(predicted, of_run) if threshold is None else None
         for predicted, of_run in zip(predictions, rules, strict=True)
+    ]
+    abstentions = [
+        _abstention(path, of_run, predicted, abstain)
+        for path, of_run, predicted in zip(runs, rules, predictions, strict=True)
     ]
     difference = None
     if len(runs) == 2:
@@ -106,9 +114,10 @@ def evaluate(
                     "guarantee": None
                     if achieved is None or of_run.guarantee is None
                     else asdict(of_run.guarantee) | {"achieved": achieved.to_json()},
+                    "abstention": None if left is None else left.to_json(),
                 }
-                for (path, (evaluation, interval)), labels, of_run, achieved in zip(
-                    found.items(), unsupported, rules, rates, strict=True
+                for (path, (evaluation, interval)), labels, of_run, achieved, left in zip(
+                    found.items(), unsupported, rules, rates, abstentions, strict=True
                 )
             ],
             "data": data,
@@ -118,9 +127,11 @@ def evaluate(
         return
     console = Console()
     print_evaluations(console, found, of, difference, unsupported)
-    for path, of_run, achieved in zip(runs, rules, rates, strict=True):
+    for path, of_run, achieved, left in zip(runs, rules, rates, abstentions, strict=True):
         if achieved is not None:
             print_guarantee(console, path, of_run, achieved, of)
+        if left is not None:
+            print_abstention(console, path, left, of)
 
 
 def _rules(path: Path, guarantee: str | None) -> LabelRules:
@@ -131,6 +142,17 @@ def _rules(path: Path, guarantee: str | None) -> LabelRules:
 
     rules = read_description(path / "model").rules
     return rules if guarantee is None else rules_for_wish(rules, GuaranteeWish.parse(guarantee), path)
+
+
+def _abstention(
+    path: Path, rules: LabelRules, predictions: Predictions, share: float | None
+) -> Abstention | None:
+    if share is None:
+        return None
+    from kmcl.evaluation.abstention import judge_abstention
+    from kmcl.training.run_guarantee import cutoff_of_run
+
+    return judge_abstention(rules, predictions, share, cutoff_of_run(rules, share, path))
 
 
 def _predictions(path: Path, data: str | None, options: dict[str, object], split: str) -> Predictions:

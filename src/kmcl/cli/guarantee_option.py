@@ -1,4 +1,4 @@
-"""The option `--guarantee` of the commands that use a finished run, and what they say about it."""
+"""The options `--guarantee` and `--abstain` of the commands that use a finished run."""
 
 from __future__ import annotations
 
@@ -16,6 +16,16 @@ GuaranteeOption = Annotated[
         help="Thresholds, chosen on val of the run, that keep a rate on new images: recall=0.9, "
         "precision=0.8 or found=0.9 (the share of an image's labels); ,confidence=0.95 after it.",
         show_default="the model's own, if any",
+    ),
+]
+
+AbstainOption = Annotated[
+    Optional[float],  # noqa: UP045
+    typer.Option(
+        metavar="SHARE",
+        help="Leave this share of the decisions, the least certain ones, to a person: 0.1 for a tenth. The "
+        "cut-off is chosen on val of the run.",
+        show_default="none",
     ),
 ]
 

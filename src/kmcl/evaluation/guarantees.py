@@ -66,7 +66,7 @@ class Positives(NamedTuple):
     is_binary: the loss of a unit can be 0 or 1 only
     """
 
-    scores: npt.NDArray[np.float32]
+    scores: npt.NDArray[np.floating]
     weights: Values
     num_units: int
     is_binary: bool
@@ -79,7 +79,7 @@ def choose_guaranteed_thresholds(
     choose = {"recall": _for_recall, "found": _for_found, "precision": _for_precision}[wish.kind]
     found = choose(predictions, wish)
     missing = np.isnan(found)
-    units = _units(predictions)
+    units = exchangeable_units(predictions)
     guarantee = Guarantee(
         wish.kind,
         wish.level,
@@ -108,7 +108,7 @@ def needed_units(wish: GuaranteeWish) -> int:
 
 def refuse_small_val(predictions: Predictions, wish: GuaranteeWish) -> None:
     """Raise InputError where no model could be given the guarantee for any label, before one is trained."""
-    units, needed = _units(predictions), needed_units(wish)
+    units, needed = exchangeable_units(predictions), needed_units(wish)
     unit = "groups" if _is_grouped(units) else "images"
     if wish.kind == "found":
         most = len(set(units[predictions.positive.any(axis=1)].tolist()))
@@ -151,7 +151,7 @@ def controlled_threshold(positives: Positives, wish: GuaranteeWish) -> float | N
 def positives_of_label(predictions: Predictions, label: int) -> Positives:
     """The images with a label; those of one group share its weight of 1."""
     there = predictions.positive[:, label]
-    units = _units(predictions)
+    units = exchangeable_units(predictions)
     counts = np.bincount(units[there], minlength=1)
     weights = 1 / counts[units[there]]
     num_units = int((counts > 0).sum())
@@ -162,7 +162,7 @@ def positives_of_images(predictions: Predictions) -> Positives:
     """The labels of the images: those of one image share its weight, its images that of a group."""
     positive = predictions.positive
     has_label = positive.any(axis=1)
-    units = _units(predictions)
+    units = exchangeable_units(predictions)
     images = np.bincount(units[has_label], minlength=units.max(initial=-1) + 1)
     weights = 1 / (np.maximum(positive.sum(axis=1), 1) * np.maximum(images[units], 1))
     rows, columns = np.nonzero(positive)
@@ -188,7 +188,7 @@ def _for_found(predictions: Predictions, wish: GuaranteeWish) -> Values:
 def _for_precision(predictions: Predictions, wish: GuaranteeWish) -> Values:
     if wish.confidence is None:
         raise InputError("a guaranteed precision needs a confidence")
-    units = _units(predictions)
+    units = exchangeable_units(predictions)
     p_values = hoeffding_bentkus_p_values if _is_grouped(units) else binomial_p_values
     values = np.full(predictions.num_labels, np.nan)
     for label, evaluated in enumerate(predictions.evaluated.T):
@@ -230,7 +230,8 @@ def _lowered(chosen: float, scores: npt.NDArray[np.float32]) -> float:
     return half_way_below(ranked, int(np.searchsorted(-ranked, -np.float32(chosen))))
 
 
-def _units(predictions: Predictions) -> npt.NDArray[np.int64]:
+def exchangeable_units(predictions: Predictions) -> npt.NDArray[np.int64]:
+    """N indices of groups, or of images where there are none."""
     return sampling_units(predictions.groups, len(predictions)).of_image
 
 

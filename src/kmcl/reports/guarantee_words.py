@@ -1,4 +1,4 @@
-"""A guarantee for people: what is promised, and what was achieved beside it."""
+"""What is promised or left to a person, in words, and what was achieved beside it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from kmcl.evaluation.abstention import Abstention
 from kmcl.evaluation.promised_rates import PromisedRates
 from kmcl.models.label_rules import LabelRules
 
@@ -35,3 +36,15 @@ def achieved_in_words(kind: str, achieved: PromisedRates, of: str) -> str:
         lowest = float(min(rate for rate in achieved.labels if rate == rate))
         words += f", lowest {100 * lowest:.1f} % ({achieved.lowest})"
     return f"{words}."
+
+
+def print_abstention(console: Console, path: Path, found: Abstention, of: str) -> None:
+    """Print how many decisions are left to a person, and the errors among the others."""
+    if found.error != found.error:
+        return
+    words = (
+        f"{path}: {100 * found.share:.1f} % of the decisions on {of} are left to a person (wanted "
+        f"{100 * found.wanted:g} %): those that are wrong with a probability above {found.cutoff:.3f}. "
+        f"Of the others {100 * found.remaining:.2f} % are wrong, of all {100 * found.error:.2f} %."
+    )
+    console.print(words, soft_wrap=True, highlight=False, markup=False)

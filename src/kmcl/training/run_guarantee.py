@@ -9,6 +9,7 @@ import numpy as np
 
 from kmcl.data import Dataset
 from kmcl.errors import InputError
+from kmcl.evaluation.abstention import choose_cutoff
 from kmcl.evaluation.by_rules import with_guarantee
 from kmcl.evaluation.guarantees import refuse_small_val
 from kmcl.evaluation.predictions import Predictions
@@ -44,20 +45,36 @@ def rules_for_wish(rules: LabelRules, wish: GuaranteeWish, source: Path) -> Labe
     """
     if rules.guarantee is not None and rules.guarantee.wish == wish:
         return rules
-    run = RunFolder(source)
-    file = run.predictions_file("val")
+    own = "none" if rules.guarantee is None else str(rules.guarantee.wish)
+    val = val_predictions(
+        rules,
+        source,
+        f"thresholds for {wish} on; give the folder of a finished run, or train or export with "
+        f"--guarantee {wish}. Its own guarantee: {own}",
+    )
+    if rules.guarantee is not None:
+        rules = _without_guarantee(rules, val, RunFolder(source))
+    return with_guarantee(rules, val, wish)
+
+
+def cutoff_of_run(rules: LabelRules, share: float, source: Path) -> float:
+    """The probability of an error above which that share of decisions lies; see `kmcl.evaluation.abstention`.
+
+    source: where the model was loaded from, which must be a run folder
+    """
+    what = "the decisions to abstain from on; give the folder of a finished run"
+    return choose_cutoff(rules, val_predictions(rules, source, what), share)
+
+
+def val_predictions(rules: LabelRules, source: Path, what: str) -> Predictions:
+    """The val predictions of a run; InputError that says `what` was to be chosen where there are none."""
+    file = RunFolder(source).predictions_file("val")
     if not file.is_file():
-        own = "none" if rules.guarantee is None else str(rules.guarantee.wish)
-        raise InputError(
-            f"{source}: has no predictions of val to choose thresholds for {wish} on; give the folder of a "
-            f"finished run, or train or export with --guarantee {wish}. Its own guarantee: {own}"
-        )
+        raise InputError(f"{source}: has no predictions of val to choose {what}")
     val = Predictions.load(file)
     if val.labels != rules.labels:
         raise InputError(f"{file}: its labels are not those of the model")
-    if rules.guarantee is not None:
-        rules = _without_guarantee(rules, val, run)
-    return with_guarantee(rules, val, wish)
+    return val
 
 
 def _without_guarantee(rules: LabelRules, val: Predictions, run: RunFolder) -> LabelRules:
