@@ -45,16 +45,20 @@ def test_the_cutoff_is_the_lowest_that_leaves_little_enough(seed, share, has_gro
 
 
 def test_the_share_is_kept_on_new_images_and_errors_become_fewer():
+    # The probabilities of these images are known: logit p = 2 * signal * x + logit(prevalence).
+    bias = float(np.log(0.2 / 0.8))
+    thresholds = (float(1 / (1 + np.exp(bias / 3))),) * 3
+    rules = LabelRules(RULES.labels, thresholds, (1 / 3,) * 3, (bias,) * 3)
     shares, errors, remaining = [], [], []
     for seed in range(30):
         val, test = make_predictions(150, 3, seed=seed), make_predictions(150, 3, seed=1000 + seed)
-        found = judge_abstention(RULES, test, 0.1, choose_cutoff(RULES, val, 0.1))
+        found = judge_abstention(rules, test, 0.1, choose_cutoff(rules, val, 0.1))
         shares.append(found.share)
         errors.append(found.error)
         remaining.append(found.remaining)
     assert np.mean(shares) <= 0.1 + 3 * np.std(shares) / np.sqrt(30)
     assert np.mean(shares) > 0.08
-    assert np.mean(remaining) < 0.85 * np.mean(errors)
+    assert np.mean(remaining) < 0.6 * np.mean(errors)
 
 
 def test_counts_by_hand():

@@ -65,7 +65,7 @@ def test_the_setting_is_checked_and_spelled_out():
     assert settings.evaluation.guarantee == "precision=0.8,confidence=0.9"
     assert settings.evaluation.guarantee_wish == GuaranteeWish("precision", 0.8)
     assert resolve_settings("digits").evaluation.guarantee_wish is None
-    with pytest.raises(InputError, match=r"settings: a guarantee must be .* did you mean 'recall'"):
+    with pytest.raises(InputError, match=r"settings: a guarantee must be .*did you mean 'recall'"):
         resolve_settings("digits", flags={"guarantee": "recal=0.8"})
 
 
