@@ -108,6 +108,7 @@ def summarise_run(
                 predictions,
                 threshold if thresholds is None else thresholds.values,
                 fitted_on=fitted_on if predictions is not val else None,
+                calibration=with_biases,
             ),
             promised_rates=None
             if guarantee is None or thresholds is None
