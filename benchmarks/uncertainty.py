@@ -23,7 +23,7 @@ import numpy as np
 from guarantees import draw, pooled, with_groups
 from kmcl.evaluation import Predictions, choose_thresholds
 from kmcl.evaluation.abstention import error_probabilities
-from kmcl.evaluation.guarantees import Positives, controlled_threshold, exchangeable_units
+from kmcl.evaluation.guarantees import Positives, controlled_threshold
 from kmcl.evaluation.predictions import Mask
 from kmcl.evaluation.probability_intervals import (
     STANDARD_DEVIATIONS,
@@ -145,10 +145,8 @@ def judge(uncertainty: Values, wrong: Mask, evaluated: Mask) -> tuple[float, flo
 
 def kept_by(on_val: Values, on_test: Values, val: Predictions) -> Mask:
     """The decisions on test that are not left to a person, by the cut-off of `kmcl.evaluation.abstention`."""
-    units = exchangeable_units(val)
-    images = np.bincount(units)
-    weights = np.repeat(1 / (val.num_labels * images[units]), val.num_labels)
-    pairs = Positives(-on_val.ravel(), weights, int((images > 0).sum()), False)
+    weights = np.full(on_val.size, 1 / val.num_labels)
+    pairs = Positives(-on_val.ravel(), weights, len(val), False)
     cutoff = controlled_threshold(pairs, GuaranteeWish("found", 1 - SHARE))
     if cutoff is None:
         raise SystemExit("val is too small")

@@ -27,13 +27,12 @@ def test_the_probability_of_an_error_by_hand():
 @settings(max_examples=12, deadline=None)
 def test_the_cutoff_is_the_lowest_that_leaves_little_enough(seed, share, has_groups):
     val = make_predictions(45, 3, seed=seed, decimals=2)
-    units = np.arange(45) // 2 if has_groups else np.arange(45)
-    if has_groups:
-        val = replace(val, groups=tuple(map(str, units)))
+    if has_groups:  # which change nothing
+        val = replace(val, groups=tuple(str(image // 2) for image in range(45)))
     errors, _ = error_probabilities(RULES, val)
 
     def is_allowed(cutoff: float) -> bool:
-        shares = [(errors[units == unit] > cutoff).mean() for unit in np.unique(units)]
+        shares = [np.mean([error > cutoff for error in of_image]) for of_image in errors]
         return (sum(shares) + 1) / (len(shares) + 1) <= share + 1e-9
 
     allowed = [cutoff for cutoff in np.unique(errors) if is_allowed(cutoff)]

@@ -10,7 +10,8 @@ lowest with
     (sum over the n images of val of the share of decisions above it + 1) / (n + 1) <= wanted share
 
 so that of the decisions about a new image at most the wanted share is left in expectation, if it is
-exchangeable with those of val; groups of images count once (see `guarantees`). This needs no targets.
+exchangeable with those of val. This needs no targets. Images count, not groups of them: the share is the work
+that is left to people, and a patient with many images causes more of it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kmcl.errors import InputError
-from kmcl.evaluation.guarantees import Positives, controlled_threshold, exchangeable_units
+from kmcl.evaluation.guarantees import Positives, controlled_threshold
 from kmcl.evaluation.json_values import JsonObject, to_json_object
 from kmcl.evaluation.predictions import Mask, Predictions
 from kmcl.evaluation.ranking import Values
@@ -60,15 +61,13 @@ def choose_cutoff(rules: LabelRules, val: Predictions, share: float) -> float:
     if not 0 < share < 1:
         raise InputError(f"the share to abstain from must be above 0 and below 1; got {share}")
     uncertainties, _ = error_probabilities(rules, val)
-    units = exchangeable_units(val)
-    images = np.bincount(units, minlength=1)
-    weights = np.repeat(1 / (val.num_labels * images[units]), val.num_labels)
-    every_pair = Positives(-uncertainties.ravel(), weights, int((images > 0).sum()), False)
+    weights = np.full(uncertainties.size, 1 / val.num_labels)
+    every_pair = Positives(-uncertainties.ravel(), weights, len(val), False)
     found = controlled_threshold(every_pair, GuaranteeWish("found", 1 - share))
     if found is None:
         raise InputError(
             f"abstaining from {share:g} of the decisions takes at least {int(np.ceil(1 / share - 1 - 1e-9))} "
-            f"images or groups of val; there are {every_pair.num_units}"
+            f"images of val; there are {len(val)}"
         )
     return -found
 

@@ -122,7 +122,6 @@ def risk_coverage_picture(measured: Sequence[Measured]) -> Picture:
         figure,
         alt=f"Error rate among the most certain decisions. {'; '.join(words)}.",
         caption="Certain first: by distance to the threshold, by the kernels' variance, by both fitted on "
-        "val, or by the calibrated probability of an error. Dotted: all decisions. A useful uncertainty stays "
-        "below.",
+        "val, or by the calibrated probability of an error. Dotted: all decisions. A useful one stays below.",
         numbers=Table.of("risk at coverages", header, rows),
     )
