@@ -59,11 +59,15 @@ class Run:
             raise InputError(f"{self.path}: has no predictions of {split} ({file}); is the run finished?")
         return Predictions.load(file)
 
-    def load(self, encoder: nn.Module | None = None) -> Predictor:
-        """The trained model; `encoder` for a run whose encoder was a module of your own."""
+    def load(self, encoder: nn.Module | None = None, guarantee: str | None = None) -> Predictor:
+        """The trained model.
+
+        encoder:   for a run whose encoder was a module of your own
+        guarantee: a rate that the thresholds keep, chosen on val, as in "recall=0.9"
+        """
         from kmcl.serving.loading import load_in_torch
 
-        return load_in_torch(self.path, encoder)
+        return load_in_torch(self.path, encoder, guarantee)
 
     def report(self, *others: Run | str | Path, output: str | Path | None = None) -> Path:
         """Write the report of this run, and of others beside it; returns the path of its page."""
@@ -159,6 +163,7 @@ def evaluate(
     options: Mapping[str, Any] | None = None,
     split: str = "test",
     threshold: float | None = None,
+    guarantee: str | None = None,
     top_k: int = 3,
     encoder: nn.Module | None = None,
     progress: bool = True,
@@ -171,6 +176,7 @@ def evaluate(
     split:     val or test of the run's own data; train, val, test or all of other data
     threshold: for all labels, a calibrated probability; if not given each label's own, chosen on val. Of bare
                predictions a score, 0.5 if not given
+    guarantee: thresholds of a run that keep a rate, chosen on its val, as in "recall=0.9"
     top_k:     labels per image of the top-k metrics
     encoder:   for other data, the module of your own that the run was trained with
     progress:  print what is done on other data
@@ -178,6 +184,8 @@ def evaluate(
     from kmcl.evaluation import Predictions
     from kmcl.evaluation import evaluate as evaluate_predictions
 
+    if guarantee is not None and (threshold is not None or isinstance(run, Predictions)):
+        raise InputError("guarantee chooses thresholds of a run: it takes no threshold, no bare predictions")
     if isinstance(run, Predictions):
         return evaluate_predictions(run, 0.5 if threshold is None else threshold, top_k)
     from kmcl.evaluation.by_rules import evaluate_by_rules
@@ -196,7 +204,13 @@ def evaluate(
         for notice in other.notices():
             console.print(notice, soft_wrap=True, highlight=False, markup=False)
         predictions = other.predictions
-    return evaluate_by_rules(predictions, read_description(found.path / "model").rules, threshold, top_k)
+    rules = read_description(found.path / "model").rules
+    if guarantee is not None:
+        from kmcl.models.guarantee import GuaranteeWish
+        from kmcl.training.run_guarantee import rules_for_wish
+
+        rules = rules_for_wish(rules, GuaranteeWish.parse(guarantee), found.path)
+    return evaluate_by_rules(predictions, rules, threshold, top_k)
 
 
 def compare(

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from kmcl.cli import prediction_forms
+from kmcl.cli.predict import _WRITERS
 from kmcl.cli.prediction_forms import write_json_array, write_parquet, write_wide_csv
 from kmcl.errors import InputError
 from kmcl.serving import ImagePrediction, LabelPrediction, PredictionList
@@ -48,6 +49,25 @@ def test_parquet_has_the_columns_of_the_frame(predictions, wide, tmp_path: Path,
     write_parquet(tmp_path / "b.parquet", iter(()), LABELS, wide)
     none = pd.read_parquet(tmp_path / "b.parquet")
     assert (list(none.columns), len(none)) == (list(read.columns), 0)
+
+
+def test_decisions_that_are_left_to_a_person_have_a_column(predictions):
+    """Those of 0.3 (absent) and 0.4 (present, hence wrong with 0.6) are above 0.25."""
+    marked = PredictionList(one.leaving(0.25) for one in predictions)
+    assert [one.labels[0].unsure for one in marked] == [False, False, False, True, True]
+    assert "unsure" not in predictions.to_frame()
+    frame = marked.to_frame()
+    assert frame[frame.label == "cat"].unsure.tolist() == [False, False, False, True, True]
+    file = io.StringIO()
+    _WRITERS["csv"](file, marked[2:4], sigma=False, unsure=True)
+    assert pd.read_csv(io.StringIO(file.getvalue())).unsure.tolist() == [0, 0, 1, 1]
+    file = io.StringIO()
+    _WRITERS["jsonl"](file, marked[3:], sigma=False, unsure=True)
+    assert [json.loads(line)["labels"][1]["unsure"] for line in file.getvalue().splitlines()] == [True, True]
+    shown = io.StringIO()
+    _WRITERS["table"](shown, marked, sigma=False, unsure=True)
+    lines = [line for line in shown.getvalue().splitlines() if ".png" in line]
+    assert ["cat, hot, dog" in line for line in lines] == [False, False, False, True, True]
 
 
 def test_a_wide_row_has_each_probability(predictions):

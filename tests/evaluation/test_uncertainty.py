@@ -14,7 +14,9 @@ from sklearn.metrics import roc_auc_score
 from evaluation.synthetic import from_arrays, make_predictions, with_gaps
 from kmcl.errors import InputError
 from kmcl.evaluation.decisions import decide
+from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.risk_coverage import certainty_points, detect_errors, risk_at_coverage
+from kmcl.evaluation.temperature import fit_temperatures
 from kmcl.evaluation.uncertainty import (
     COVERAGES,
     compare_uncertainties,
@@ -101,6 +103,7 @@ def test_a_sigma_that_knows_is_found_to_help() -> None:
         "variance",
         "rank_mean",
         "fitted",
+        "error_probability",
     ]
     baseline = found["probability"].pooled
     for name in ("variance", "rank_mean", "fitted"):
@@ -256,3 +259,24 @@ def test_no_errors_and_no_pairs_are_undefined() -> None:
     assert none.num_pairs == 0
     assert np.isnan(none["fitted"].risks).all()
     json.dumps(none.to_json(), allow_nan=False)
+
+
+def test_the_probability_of_an_error_is_comparable_between_labels() -> None:
+    """A rare label whose scores stay below its threshold of 0.1 is near it, and nearly never wrong."""
+    generator = np.random.default_rng(0)
+
+    def draw() -> Predictions:
+        shape = (2000, 2)
+        probabilities = np.stack([generator.uniform(0.2, 0.8, 2000), generator.uniform(0.01, 0.09, 2000)], 1)
+        return from_arrays(probabilities, generator.random(shape) < probabilities)
+
+    thresholds = np.array([0.5, 0.1])
+    val, test = draw(), draw()
+    found = compare_uncertainties(test, thresholds, fitted_on=val)
+    assert found["error_probability"].pooled.auroc > found["threshold"].pooled.auroc + 0.05
+    calibrated = fit_temperatures(val, with_bias=True).calibrate(test).scores.astype(np.float64)
+    decided = test.scores >= thresholds
+    errors = np.where(decided, 1 - calibrated, calibrated)
+    expected = detect_errors(certainty_points(errors.ravel(), (decided != test.positive).ravel()))
+    assert found["error_probability"].pooled == expected
+    assert "error_probability" not in {report.name for report in compare_uncertainties(test).reports}

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from kmcl.cli.data import OptionArgument, parse_dataset_options
+from kmcl.cli.guarantee_option import AbstainOption, GuaranteeOption
 from kmcl.errors import InputError
 
 if TYPE_CHECKING:
+    from kmcl.evaluation.abstention import Abstention
     from kmcl.evaluation.predictions import Predictions
+    from kmcl.models.label_rules import LabelRules
 
 
 def evaluate(
@@ -38,6 +42,8 @@ def evaluate(
             show_default="each label's own, chosen on val",
         ),
     ] = None,
+    guarantee: GuaranteeOption = None,
+    abstain: AbstainOption = None,
     top_k: Annotated[int, typer.Option(min=1, help="Labels per image of the top-k metrics.")] = 3,
     resamples: Annotated[int, typer.Option(min=100, help="Of the bootstrap.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
@@ -58,33 +64,44 @@ def evaluate(
         raise InputError(f"--split must be val or test; got {split!r}; --data takes every split")
     if data is None and option:
         raise InputError("--option is for the reader of --data, and there is none")
+    if guarantee is not None and (threshold is not None or published):
+        other = "--published" if published else "--threshold"
+        raise InputError(f"--guarantee chooses thresholds; {other} cannot be given with it")
+    if abstain is not None and (threshold is not None or data is not None or published):
+        raise InputError("--abstain is about the run's own thresholds and data; give it without others")
     if published:
         _print_published(runs, split, threshold)
         return
     from rich.console import Console
 
-    from kmcl.evaluation.by_rules import evaluate_by_rules
+    from kmcl.evaluation.by_rules import evaluate_by_rules, rates_by_rules
     from kmcl.evaluation.intervals import map_interval, paired_difference
-    from kmcl.models.folder import read_description
     from kmcl.reports.evaluation_tables import print_evaluations
+    from kmcl.reports.guarantee_words import print_abstention, print_guarantee
 
     options = parse_dataset_options(option)
     predictions = [_predictions(path, data, options, split) for path in runs]
+    rules = [_rules(path, guarantee) for path in runs]
     found = {
         path: (
-            evaluate_by_rules(predicted, read_description(path / "model").rules, threshold, top_k),
+            evaluate_by_rules(predicted, of_run, threshold, top_k),
             map_interval(predicted, resamples, seed),
         )
-        for path, predicted in zip(runs, predictions, strict=True)
+        for path, predicted, of_run in zip(runs, predictions, rules, strict=True)
     }
+    rates = [
+        rates_by_rules(predicted, of_run) if threshold is None else None
+        for predicted, of_run in zip(predictions, rules, strict=True)
+    ]
+    abstentions = [
+        _abstention(path, of_run, predicted, abstain)
+        for path, of_run, predicted in zip(runs, rules, predictions, strict=True)
+    ]
     difference = None
     if len(runs) == 2:
         difference = paired_difference(predictions[1:], predictions[:1], resamples, seed)
     of = split if data is None else f"{split} of {data}"
-    unsupported = [
-        read_description(path / "model").rules.unsupported_thresholds if threshold is None else ()
-        for path in runs
-    ]
+    unsupported = [of_run.unsupported_thresholds if threshold is None else () for of_run in rules]
     if as_json:
         result = {
             "runs": [
@@ -94,15 +111,48 @@ def evaluate(
                     **evaluation.to_json(),
                     "map_interval": interval.to_json(),
                     "unsupported_thresholds": list(labels),
+                    "guarantee": None
+                    if achieved is None or of_run.guarantee is None
+                    else asdict(of_run.guarantee) | {"achieved": achieved.to_json()},
+                    "abstention": None if left is None else left.to_json(),
                 }
-                for (path, (evaluation, interval)), labels in zip(found.items(), unsupported, strict=True)
+                for (path, (evaluation, interval)), labels, of_run, achieved, left in zip(
+                    found.items(), unsupported, rules, rates, abstentions, strict=True
+                )
             ],
             "data": data,
             "difference": None if difference is None else difference.to_json(),
         }
         typer.echo(json.dumps(result, indent=2))
         return
-    print_evaluations(Console(), found, of, difference, unsupported)
+    console = Console()
+    print_evaluations(console, found, of, difference, unsupported)
+    for path, of_run, achieved, left in zip(runs, rules, rates, abstentions, strict=True):
+        if achieved is not None:
+            print_guarantee(console, path, of_run, achieved, of)
+        if left is not None:
+            print_abstention(console, path, left, of)
+
+
+def _rules(path: Path, guarantee: str | None) -> LabelRules:
+    """The rules of the run's model, with the guarantee if one is wanted."""
+    from kmcl.models.folder import read_description
+    from kmcl.models.guarantee import GuaranteeWish
+    from kmcl.training.run_guarantee import rules_for_wish
+
+    rules = read_description(path / "model").rules
+    return rules if guarantee is None else rules_for_wish(rules, GuaranteeWish.parse(guarantee), path)
+
+
+def _abstention(
+    path: Path, rules: LabelRules, predictions: Predictions, share: float | None
+) -> Abstention | None:
+    if share is None:
+        return None
+    from kmcl.evaluation.abstention import judge_abstention
+    from kmcl.training.run_guarantee import cutoff_of_run
+
+    return judge_abstention(rules, predictions, share, cutoff_of_run(rules, share, path))
 
 
 def _predictions(path: Path, data: str | None, options: dict[str, object], split: str) -> Predictions:

@@ -9,6 +9,9 @@ from typing import Annotated, Any, Optional
 
 import typer
 
+from kmcl.cli.guarantee_option import GuaranteeOption
+from kmcl.errors import InputError
+
 
 class ExportFormat(StrEnum):
     """onnx runs without torch; torch is a program of torch.export."""
@@ -37,6 +40,7 @@ def export(
             min=2, max=100_000, help="Maximum number for the check.", show_default="500; 5000 with --int8"
         ),
     ] = None,
+    guarantee: GuaranteeOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Write a model to one file with its labels, preprocessing and thresholds, and check it.
@@ -46,12 +50,15 @@ def export(
     instead: the change of mAP on the test images, and the share of decisions that change. The report is
     written next to the file, as FILE.json.
     """
+    if int8 and guarantee is not None:
+        raise InputError("--guarantee is about the scores of the model, which --int8 changes; give one")
     from kmcl.serving.check_images import find_check_images
     from kmcl.serving.export import FORMATS, export_model
     from kmcl.serving.loading import load_in_torch
     from kmcl.storage.atomic import write_json
 
-    predictor = load_in_torch(run)
+    predictor = load_in_torch(run, guarantee=guarantee)
+    promised = None if int8 else predictor.rules.guarantee
     path = output or _default_output(Path(run), FORMATS[file_format.value], int8)
     check = find_check_images(Path(run), predictor, images or (5000 if int8 else 500))
     exported = export_model(predictor, path, check.images, file_format=file_format.value, int8=int8)
@@ -66,6 +73,7 @@ def export(
         "sigma_difference": exported.sigma_difference,
         "decisions_changed": exported.decisions_changed,
         "map": None if cost is None else cost._asdict(),
+        "guarantee": None if promised is None else promised.in_words(predictor.labels),
     }
     write_json(path.with_name(f"{path.name}.json"), report)
     typer.echo(json.dumps(report, indent=2) if as_json else _sentences(report))
@@ -92,4 +100,6 @@ def _sentences(report: dict[str, Any]) -> str:
             f"mAP: {values['exported']:.2f}, of the model {values['original']:.2f}; loss "
             f"{values['cost']:+.2f}, 95 % interval {values['low']:+.2f} to {values['high']:+.2f}"
         )
+    if report["guarantee"] is not None:
+        lines.append(report["guarantee"])
     return "\n".join(lines)

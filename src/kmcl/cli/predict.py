@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Optional, TextIO
 
 import typer
 
+from kmcl.cli.guarantee_option import AbstainOption, GuaranteeOption, say_guarantee
 from kmcl.cli.image_paths import find_images
 from kmcl.cli.prediction_forms import (
     WriteLines,
@@ -56,6 +57,8 @@ def predict(
     sigma: Annotated[
         bool, typer.Option("--sigma", help="Add sigma, the width of each label's kernel.")
     ] = False,
+    guarantee: GuaranteeOption = None,
+    abstain: AbstainOption = None,
 ) -> None:
     """Predict the labels of images: probability with its 90 % interval, threshold and decision.
 
@@ -64,6 +67,8 @@ def predict(
     images are listed.
     """
     form = choose_form(output, as_json=as_json, as_csv=as_csv, wide=wide)
+    if abstain is not None and wide:
+        raise InputError("--wide has one column per label, and no place for the decisions of --abstain")
     if form == "parquet":
         import pyarrow  # noqa: F401  # missing packages are found before any image is predicted
     found = find_images(paths)
@@ -74,7 +79,13 @@ def predict(
 
     from kmcl.serving import load
 
-    predictor = load(run)
+    predictor = load(run, guarantee=guarantee)
+    say_guarantee(predictor.rules)
+    cutoff = None
+    if abstain is not None:
+        from kmcl.training.run_guarantee import cutoff_of_run
+
+        cutoff = cutoff_of_run(predictor.rules, abstain, run)
     unreadable = []
     errors = Console(stderr=True)
     if found.note:
@@ -86,7 +97,7 @@ def predict(
                 predictor.predict_each(images, batch_size), total=len(images), description="predicting"
             ):
                 if prediction.error is None:
-                    yield prediction
+                    yield prediction if cutoff is None else prediction.leaving(cutoff)
                 else:
                     unreadable.append(prediction.error)
                     errors.print(f"kmcl: {prediction.error}", soft_wrap=True, highlight=False, markup=False)
@@ -96,7 +107,8 @@ def predict(
                 write_parquet(temporary, readable(), predictor.labels, wide, sigma)
         else:
             wide_csv = partial(write_wide_csv, labels=predictor.labels)
-            write: WriteLines = wide_csv if wide else partial(_WRITERS[form], sigma=sigma)
+            by_label = partial(_WRITERS[form], sigma=sigma, unsure=cutoff is not None)
+            write: WriteLines = wide_csv if wide else by_label
             with _open_output(output) as file:
                 write(file, readable())
     if unreadable:
@@ -126,19 +138,23 @@ def _replacing(path: Path) -> Iterator[Path]:
         yield temporary
 
 
-def _write_json(file: TextIO, predictions: Iterable[ImagePrediction], sigma: bool) -> None:
+def _write_json(
+    file: TextIO, predictions: Iterable[ImagePrediction], sigma: bool, unsure: bool = False
+) -> None:
     from kmcl.serving.predictions import label_columns
 
-    columns = label_columns(sigma)
+    columns = label_columns(sigma, unsure)
     for prediction in predictions:
         labels = [{name: getattr(label, name) for name in columns} for label in prediction.labels]
         file.write(json.dumps({"image": prediction.name, "labels": labels}) + "\n")
 
 
-def _write_csv(file: TextIO, predictions: Iterable[ImagePrediction], sigma: bool) -> None:
+def _write_csv(
+    file: TextIO, predictions: Iterable[ImagePrediction], sigma: bool, unsure: bool = False
+) -> None:
     from kmcl.serving.predictions import label_columns
 
-    columns = label_columns(sigma)
+    columns = label_columns(sigma, unsure)
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["image", *columns])
     for prediction in predictions:
@@ -155,15 +171,22 @@ def _csv_cell(value: str | float | None) -> str | int:
     return value if isinstance(value, str) else f"{value:.6g}"
 
 
-def _write_table(file: TextIO, predictions: Iterable[ImagePrediction], sigma: bool) -> None:
-    """One line per image: its present labels with probability and interval."""
+def _write_table(
+    file: TextIO, predictions: Iterable[ImagePrediction], sigma: bool, unsure: bool = False
+) -> None:
+    """One line per image: its present labels with probability and interval, and those that are unsure."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table("image", f"labels: probability (90 % interval){', sigma' if sigma else ''}")
+    if unsure:
+        table.add_column("left to a person, present or not")
     for prediction in predictions:
         labels = [_in_words(label, sigma) for label in prediction.present]
-        table.add_row(prediction.name, "; ".join(labels) or "none")
+        cells = [prediction.name, "; ".join(labels) or "none"]
+        if unsure:
+            cells.append(", ".join(label.label for label in prediction.labels if label.unsure) or "none")
+        table.add_row(*cells)
     # In a pipe or file, names are not truncated to the width of a terminal.
     Console(file=file, width=None if file.isatty() else 1000).print(table)
 
@@ -175,8 +198,10 @@ def _in_words(label: LabelPrediction, sigma: bool) -> str:
     return f"{words}, σ {label.sigma:.3f}" if sigma and label.sigma is not None else words
 
 
-def _write_json_array(file: TextIO, predictions: Iterable[ImagePrediction], sigma: bool) -> None:
-    write_json_array(file, predictions, partial(_write_json, sigma=sigma))
+def _write_json_array(
+    file: TextIO, predictions: Iterable[ImagePrediction], sigma: bool, unsure: bool = False
+) -> None:
+    write_json_array(file, predictions, partial(_write_json, sigma=sigma, unsure=unsure))
 
 
 _WRITERS: dict[str, Callable[..., None]] = {

@@ -8,6 +8,7 @@ from typing import Annotated, Optional
 
 import typer
 
+from kmcl.cli.guarantee_option import GuaranteeOption, say_guarantee
 from kmcl.serving.service.settings import Engine
 
 
@@ -73,6 +74,7 @@ def serve(
         Engine,
         typer.Option(help="What computes the model. auto: onnxruntime, if the extra export is installed."),
     ] = Engine.auto,
+    guarantee: GuaranteeOption = None,
     access_log: Annotated[bool, typer.Option(help="Log every request.")] = False,
 ) -> None:
     """Serve a model over HTTP: POST /v1/predict, and a page to try it at /.
@@ -116,7 +118,8 @@ def serve(
         trusted_proxies=(*LOCAL_PROXIES, *(trusted_proxy or ())),
         token=token or None,
     )
-    predictor = with_engine(load(run), engine, partial(typer.echo, err=True))
+    predictor = with_engine(load(run, guarantee=guarantee), engine, partial(typer.echo, err=True))
+    say_guarantee(predictor.rules)
     name = run.resolve().name if run.exists() else str(run)
     shown_host = f"[{host}]" if ":" in host else host
     typer.echo(f"{run}: {len(predictor.labels)} labels; serving at http://{shown_host}:{port}/", err=True)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from kmcl.evaluation.bootstrap import BootstrapInterval
 from kmcl.evaluation.calibration import Calibration, calibration
+from kmcl.evaluation.guarantees import choose_guaranteed_thresholds
 from kmcl.evaluation.intervals import map_interval
 from kmcl.evaluation.json_values import JsonObject, to_json_object
 from kmcl.evaluation.metrics import Evaluation, evaluate
 from kmcl.evaluation.predictions import Predictions
+from kmcl.evaluation.promised_rates import PromisedRates, promised_rates
 from kmcl.evaluation.temperature import Temperatures, fit_temperatures
 from kmcl.evaluation.thresholds import Criterion, LabelThresholds, choose_thresholds
 from kmcl.evaluation.uncertainty import UncertaintyReports, compare_uncertainties
+from kmcl.models.guarantee import Guarantee, GuaranteeWish
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class SplitSummary:
     evaluation_own_thresholds: at each label's own, chosen on val; None where there is no val
     calibration_*:             of the raw scores, with a temperature per label, and with a bias too
     uncertainty:               how well each uncertainty separates right decisions from wrong ones
+    promised_rates:            what the guarantee promises, as achieved here; None without a guarantee
     """
 
     map_interval: BootstrapInterval
@@ -35,17 +39,22 @@ class SplitSummary:
     calibration_temperature: Calibration | None
     calibration_temperature_and_bias: Calibration | None
     uncertainty: UncertaintyReports
+    promised_rates: PromisedRates | None = None
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """thresholds and calibrators: chosen on val, None where there is none."""
+    """thresholds and calibrators: chosen on val, None where there is none.
+
+    guarantee: what the values of the thresholds promise; those of labels without it are of the criterion
+    """
 
     thresholds: LabelThresholds | None
     temperatures: Temperatures | None
     temperatures_and_biases: Temperatures | None
     val: SplitSummary | None
     test: SplitSummary | None
+    guarantee: Guarantee | None = None
 
     def to_json(self) -> JsonObject:
         return to_json_object(self)
@@ -59,10 +68,12 @@ def summarise_run(
     criterion: Criterion = "f1",
     target: float | None = None,
     label_counts: npt.NDArray[np.integer] | None = None,
+    wish: GuaranteeWish | None = None,
 ) -> RunSummary:
     """Choose thresholds and temperatures on val and evaluate both splits with them.
 
     label_counts: positives of each label in the training set, for rare, medium and frequent labels
+    wish:         a guarantee that thresholds are to keep, where val supports it
     """
     fitted_on = val or None  # an empty split, whose length is 0, determines nothing
     temperatures = fit_temperatures(fitted_on) if fitted_on else None
@@ -72,6 +83,10 @@ def summarise_run(
         if fitted_on
         else None
     )
+    guarantee: Guarantee | None = None
+    if wish is not None and fitted_on and thresholds is not None:
+        values, guarantee = choose_guaranteed_thresholds(fitted_on, wish, thresholds.values)
+        thresholds = replace(thresholds, values=values)
 
     def measure(predictions: Predictions | None) -> SplitSummary | None:
         if predictions is None or len(predictions) == 0:
@@ -93,7 +108,11 @@ def summarise_run(
                 predictions,
                 threshold if thresholds is None else thresholds.values,
                 fitted_on=fitted_on if predictions is not val else None,
+                calibration=with_biases,
             ),
+            promised_rates=None
+            if guarantee is None or thresholds is None
+            else promised_rates(predictions, thresholds.values, guarantee),
         )
 
-    return RunSummary(thresholds, temperatures, with_biases, measure(val), measure(test))
+    return RunSummary(thresholds, temperatures, with_biases, measure(val), measure(test), guarantee)

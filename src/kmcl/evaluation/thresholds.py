@@ -109,7 +109,7 @@ def choose_thresholds(
         if not len(points.scores) or points.true_positives[-1] == 0:
             continue
         chosen, reached = _choose_point(points, criterion, wanted or 0.0)
-        values[index] = _below(points.scores, chosen)
+        values[index] = half_way_below(points.scores, chosen)
         if not reached:
             unreached.append(label)
     support = np.minimum(predictions.positive.sum(axis=0), predictions.negative.sum(axis=0))
@@ -199,7 +199,7 @@ def _choose_point(points: OperatingPoints, criterion: Criterion, wanted: float) 
     return int(np.flatnonzero(precision == precision.max())[-1]), False
 
 
-def _below(scores: npt.NDArray[np.float32], chosen: int) -> float:
+def half_way_below(scores: npt.NDArray[np.float32], chosen: int) -> float:
     """A float32 threshold that accepts `scores[chosen]` and nothing lower."""
     lower = float(scores[chosen + 1]) if chosen + 1 < len(scores) else 0.0
     middle = np.float32((float(scores[chosen]) + lower) / 2)

@@ -13,6 +13,9 @@ label's threshold t; the same order as `probability`
 - fitted:        logistic regression of the error on the logit's distance to the threshold and on log sigma
                  (standardised within its label), fitted on other predictions. It finds sigma's sign and
                  weight by itself: where it is no better than `threshold`, sigma adds nothing.
+- error_probability: 1 - p where the label is predicted, else p, with p calibrated on other predictions: how
+                 probable an error is. Unlike distances it is comparable between labels;
+                 `kmcl.evaluation.abstention` uses it.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from kmcl.evaluation.json_values import JsonObject, to_json_object
 from kmcl.evaluation.predictions import Mask, Predictions
 from kmcl.evaluation.ranking import Values, mean_of_defined
 from kmcl.evaluation.risk_coverage import ErrorDetection, certainty_points, detect_errors, risk_at_coverage
+from kmcl.evaluation.temperature import Temperatures, fit_temperatures
 from kmcl.models.label_rules import logit
 
 COVERAGES = np.linspace(0.05, 1.0, 20)
@@ -74,18 +78,28 @@ class UncertaintyReports:
 
 
 def compare_uncertainties(
-    predictions: Predictions, thresholds: Thresholds = 0.5, fitted_on: Predictions | None = None
+    predictions: Predictions,
+    thresholds: Thresholds = 0.5,
+    fitted_on: Predictions | None = None,
+    calibration: Temperatures | None = None,
 ) -> UncertaintyReports:
     """Judge every uncertainty on the evaluated pairs, decided at `thresholds`.
 
-    Those that need sigma are left out when `predictions` has none; `fitted` also needs `fitted_on`, the
-    validation split's predictions of the same model.
+    Those that need sigma are left out when `predictions` has none; `fitted` and `error_probability` also need
+    `fitted_on`, the validation split's predictions of the same model.
+
+    calibration: with biases, fitted on these; if not given it is fitted here
     """
     evaluated = predictions.evaluated
-    wrong = decide(predictions.scores, thresholds) != predictions.positive
+    decisions = decide(predictions.scores, thresholds)
+    wrong = decisions != predictions.positive
     uncertainties = uncertainty_scores(predictions, thresholds)
     if fitted_on is not None and predictions.sigma is not None:
         uncertainties["fitted"] = fit_error_model(fitted_on, thresholds).predict(predictions)
+    if fitted_on is not None:
+        calibration = calibration or fit_temperatures(fitted_on, with_bias=True)
+        probabilities = calibration.calibrate(predictions).scores.astype(np.float64)
+        uncertainties["error_probability"] = np.where(decisions, 1 - probabilities, probabilities)
     return UncertaintyReports(
         num_pairs=int(evaluated.sum()),
         num_wrong=int(wrong[evaluated].sum()),

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kmcl.models.description import FittedPart, ModelDescription
     from kmcl.models.folder import build_classifier, load_model, read_description, save_model
     from kmcl.models.folding import fold_batch_norms
+    from kmcl.models.guarantee import Guarantee, GuaranteeWish
     from kmcl.models.label_rules import Decisions, LabelRules
     from kmcl.models.method_complexity import MeasuredMethod, measure_method
     from kmcl.models.published_complexity import PublishedComplexity, published_counterpart
@@ -21,6 +22,8 @@ __all__ = [
     "Complexity",
     "Decisions",
     "FittedPart",
+    "Guarantee",
+    "GuaranteeWish",
     "LabelRules",
     "MeasuredMethod",
     "ModelDescription",
@@ -40,6 +43,8 @@ _HOMES = {
     "Complexity": "kmcl.models.complexity",
     "FittedPart": "kmcl.models.description",
     "Decisions": "kmcl.models.label_rules",
+    "Guarantee": "kmcl.models.guarantee",
+    "GuaranteeWish": "kmcl.models.guarantee",
     "LabelRules": "kmcl.models.label_rules",
     "MeasuredMethod": "kmcl.models.method_complexity",
     "ModelDescription": "kmcl.models.description",

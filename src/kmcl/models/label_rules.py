@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from kmcl.data.cooccurrence import Cooccurrence
 from kmcl.errors import InputError
+from kmcl.models.guarantee import Guarantee
 
 MAX_LABELS = 100_000
 NUMBERS_PER_INTERVAL = 8
@@ -88,6 +89,7 @@ class LabelRules:
                            `ProbabilityIntervals.to_rows`; None for a model that was not calibrated
     cooccurrence:          labels that often occur together with each label, see `find_cooccurring_labels`;
                            None where nothing is known
+    guarantee:             what the thresholds promise; None where nothing
     """
 
     labels: tuple[str, ...]
@@ -97,6 +99,7 @@ class LabelRules:
     probability_intervals: IntervalRows | None = None
     cooccurrence: Cooccurrence | None = None
     threshold_support: tuple[int, ...] | None = None
+    guarantee: Guarantee | None = None
 
     def __post_init__(self) -> None:
         self._check_labels()
@@ -105,6 +108,8 @@ class LabelRules:
         check_numbers("threshold_support", self.threshold_support, len(self.labels))
         self._check_rows("probability_intervals", self._check_interval)
         self._check_rows("cooccurrence", self._check_cooccurring)
+        if self.guarantee is not None:
+            self.guarantee.check_labels(self.labels)
 
     @property
     def is_calibrated(self) -> bool:
@@ -120,8 +125,9 @@ class LabelRules:
         """L thresholds of the calibrated probabilities: those of the scores, calibrated and rounded."""
         given = self.score_thresholds
         nearest = rounded(self.calibrate(logit(given)))
-        # A threshold above 0 that rounds to 0 would accept every image.
-        return np.where(given > 0, np.maximum(nearest, 10.0**-DECIMALS), 0.0)
+        # A threshold above 0 that rounds to 0 would accept every image, unless nothing may be missed there.
+        may_miss = self.guarantee is None or self.guarantee.kind == "precision"
+        return np.where(given > 0, np.maximum(nearest, 10.0**-DECIMALS if may_miss else 0.0), 0.0)
 
     @property
     def unsupported_thresholds(self) -> tuple[str, ...]:
@@ -169,7 +175,11 @@ class LabelRules:
             raise InputError(f"label rules have no field {unknown[0]!r}")
         if "labels" not in values:
             raise InputError("label rules must have labels")
-        return cls(**{name: _to_tuples(value) for name, value in values.items()})
+        guarantee = values.get("guarantee")
+        return cls(
+            **{name: _to_tuples(value) for name, value in values.items() if name != "guarantee"},
+            guarantee=None if guarantee is None else Guarantee.from_json(guarantee),
+        )
 
     def _filled(self, values: tuple[float, ...] | None, default: float) -> Values:
         return np.array((default,) * len(self.labels) if values is None else values, dtype=np.float64)

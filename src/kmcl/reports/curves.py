@@ -121,7 +121,7 @@ def risk_coverage_picture(measured: Sequence[Measured]) -> Picture:
         "risk-coverage",
         figure,
         alt=f"Error rate among the most certain decisions. {'; '.join(words)}.",
-        caption="Certain first: by distance to the threshold, by the kernels' variance, or by both fitted on "
-        "val. Dotted: all decisions. A useful uncertainty stays below.",
+        caption="Certain first: by distance to the threshold, by the kernels' variance, by both fitted on "
+        "val, or by the calibrated probability of an error. Dotted: all decisions. A useful one stays below.",
         numbers=Table.of("risk at coverages", header, rows),
     )

@@ -10,6 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from kmcl.models.guarantee import Guarantee
+
 SHOWN_LABELS = 5
 NEXT = {
     "report": "all figures as a page",
@@ -29,6 +31,7 @@ def print_run_summary(console: Console, folder: Path, metrics: Mapping[str, Any]
         found = metrics[split]
         _print_labels(console, found["evaluation"]["labels"])
         _print_decisions(console, found)
+        _print_guarantee(console, metrics, split)
     console.print(f"\nrun folder: {folder}", soft_wrap=True, highlight=False, markup=False)
     for command, what in NEXT.items():
         images = " IMAGES" if command == "predict" else ""
@@ -91,6 +94,19 @@ def _print_decisions(console: Console, found: Mapping[str, Any]) -> None:
         table.add_row(title, *(_percent(at[name]) for name in names))
     console.print()
     console.print(table)
+
+
+def _print_guarantee(console: Console, metrics: Mapping[str, Any], split: str) -> None:
+    found = metrics.get("guarantee")
+    if found is None:
+        return
+    guarantee = Guarantee.from_json(found)
+    labels = tuple(row["label"] for row in metrics[split]["evaluation"]["labels"])
+    words = guarantee.in_words(labels)
+    achieved = metrics[split]["promised_rates"]
+    if achieved["rate"] is not None:
+        words += f" On {split}: {_percent(achieved['rate'])} %."
+    console.print(f"\n{words}", highlight=False, soft_wrap=True, markup=False)
 
 
 def _percent(value: float | None) -> str:

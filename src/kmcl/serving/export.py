@@ -88,6 +88,8 @@ def export_model(
     if len(images) < 2:
         raise InputError(f"the check of an export needs at least 2 images; got {len(images)}")
     metadata = replace(_metadata(predictor), precision="int8" if int8 else "float32")
+    if int8:  # the guarantee is about the scores of the model, not about those of this file
+        metadata = replace(metadata, rules=replace(metadata.rules, guarantee=None))
     try:
         with replacing(path) as partial:
             if file_format == "torch":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,31 +11,41 @@ from kmcl.errors import InputError
 if TYPE_CHECKING:
     from torch import nn
 
+    from kmcl.models.label_rules import LabelRules
     from kmcl.serving.image_predictor import ImagePredictor
     from kmcl.serving.predictor import Predictor
 
 PICKLE_SUFFIXES = {".pth", ".pt", ".ckpt", ".bin", ".pkl"}
 
 
-def load(source: str | Path, encoder: nn.Module | None = None) -> ImagePredictor:
+def load(
+    source: str | Path, encoder: nn.Module | None = None, guarantee: str | None = None
+) -> ImagePredictor:
     """Load a trained model: a run folder, a model folder, `owner/name` on the model hub, or an .onnx file.
 
     A folder takes precedence over a hub model of the same name. An exported .onnx file is loaded without
     torch and gives an `OnnxPredictor`, everything else a `Predictor`.
 
-    encoder: for a model whose encoder is the user's own class: an instance of it, which gets the weights
+    encoder:   for a model whose encoder is the user's own class: an instance of it, which gets the weights
+    guarantee: a rate that the thresholds keep, as in "recall=0.9", chosen on the val predictions of a run
+               folder; other models must have been trained or exported with it
     """
     path = Path(source)
     if not _is_exported(path):
-        return load_in_torch(source, encoder)
+        return load_in_torch(source, encoder, guarantee)
     if encoder is not None:
         raise InputError(f"{path}: an exported model contains its encoder; load it without `encoder`")
     from kmcl.serving.onnx_predictor import OnnxPredictor
 
-    return OnnxPredictor(path)
+    predictor = OnnxPredictor(path)
+    if guarantee is not None:
+        _rules_with(predictor.rules, guarantee, path)  # refuses any but its own
+    return predictor
 
 
-def load_in_torch(source: str | Path, encoder: nn.Module | None = None) -> Predictor:
+def load_in_torch(
+    source: str | Path, encoder: nn.Module | None = None, guarantee: str | None = None
+) -> Predictor:
     """Like `load`, for what needs the model itself; refuses an exported file."""
     folder = Path(source)
     if not folder.is_dir():
@@ -43,7 +54,17 @@ def load_in_torch(source: str | Path, encoder: nn.Module | None = None) -> Predi
     from kmcl.models.folder import load_model
     from kmcl.serving.predictor import Predictor
 
-    return Predictor(*load_model(model_folder_of(folder), encoder=encoder), folder)
+    classifier, description = load_model(model_folder_of(folder), encoder=encoder)
+    if guarantee is not None:
+        description = replace(description, rules=_rules_with(description.rules, guarantee, folder))
+    return Predictor(classifier, description, folder)
+
+
+def _rules_with(rules: LabelRules, guarantee: str, source: Path) -> LabelRules:
+    from kmcl.models.guarantee import GuaranteeWish
+    from kmcl.training.run_guarantee import rules_for_wish
+
+    return rules_for_wish(rules, GuaranteeWish.parse(guarantee), source)
 
 
 def model_folder_of(folder: Path) -> Path:

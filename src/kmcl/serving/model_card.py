@@ -152,6 +152,8 @@ def _limits(description: ModelDescription, metrics: dict[str, Any] | None) -> st
             limits.append(f"Measured on fewer than 10 positive images, hence unreliably: {', '.join(rare)}.")
     else:
         limits.append("No metrics were recorded for this model.")
+    if description.rules.guarantee is not None:
+        limits.append(description.rules.guarantee.in_words(description.labels))
     if isinstance(description.method, KmclOptions):
         limits.append("Sigma is the width of a label's kernel, not the probability of an error.")
     return "## Limits\n\n" + "\n".join(f"- {limit}" for limit in limits) + "\n"

@@ -6,7 +6,7 @@ Both an image and a list turn into a pandas DataFrame and display themselves in 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
@@ -33,6 +33,7 @@ class LabelPrediction:
     present:     probability >= threshold
     score:       the output of the model before calibration, on which metrics are computed
     sigma:       standard deviation of the label's kernel; None for a model without kernels
+    unsure:      whether the decision is left to a person; None where that was not asked for
     """
 
     label: str
@@ -43,11 +44,18 @@ class LabelPrediction:
     present: bool
     score: float
     sigma: float | None
+    unsure: bool | None = None
+
+    @property
+    def error_probability(self) -> float:
+        """How probable it is that the decision is wrong, if the probability is right."""
+        return 1 - self.probability if self.present else self.probability
 
 
-def label_columns(sigma: bool) -> list[str]:
-    """The fields of a label in tables; sigma on request."""
-    return [field.name for field in fields(LabelPrediction) if sigma or field.name != "sigma"]
+def label_columns(sigma: bool, unsure: bool = False) -> list[str]:
+    """The fields of a label in tables; sigma and unsure on request."""
+    left_out = {name for name, wanted in (("sigma", sigma), ("unsure", unsure)) if not wanted}
+    return [field.name for field in fields(LabelPrediction) if field.name not in left_out]
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,11 @@ class ImagePrediction:
     labels: tuple[LabelPrediction, ...]
     error: str | None = None
     source: ImageLike | None = field(default=None, repr=False, compare=False)
+
+    def leaving(self, cutoff: float) -> ImagePrediction:
+        """With the decisions marked whose probability of an error is above the cut-off."""
+        labels = (replace(label, unsure=label.error_probability > cutoff) for label in self.labels)
+        return replace(self, labels=tuple(labels))
 
     @property
     def present(self) -> list[LabelPrediction]:
@@ -98,10 +111,10 @@ class PredictionList(list[ImagePrediction]):
             raise InputError("a DataFrame needs pandas: pip install pandas") from error
         if wide:
             return self._wide_frame()
-        columns = label_columns(sigma)
+        columns = label_columns(sigma, any(label.unsure is not None for one in self for label in one.labels))
         rows = [{"image": one.name, **asdict(label)} for one in self for label in one.labels]
         frame = pd.DataFrame(rows, columns=["image", *columns])
-        return frame.astype({name: bool if name == "present" else float for name in columns[1:]})
+        return frame.astype({name: bool if name in ("present", "unsure") else float for name in columns[1:]})
 
     def _wide_frame(self) -> pd.DataFrame:
         import pandas as pd

@@ -183,11 +183,13 @@ def completed_rules(
         criterion=evaluation.threshold_criterion,
         target=evaluation.threshold_target,
         label_counts=(train_targets == 1).sum(axis=0),
+        wish=evaluation.guarantee_wish,
     )
     rules = replace(rules, cooccurrence=find_cooccurring_labels(train_targets))
     if summary.thresholds is not None:
         chosen = summary.thresholds
         rules = replace(rules, thresholds=_numbers(chosen.values), threshold_support=chosen.support)
+        rules = replace(rules, guarantee=summary.guarantee)
     calibrator = summary.temperatures_and_biases
     if calibrator is not None and val is not None:
         intervals = fit_probability_intervals(val, calibrator.temperatures, calibrator.biases)

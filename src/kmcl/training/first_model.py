@@ -97,4 +97,5 @@ def _predictions(labels: tuple[str, ...], split: Split, indices: Indices, logits
         scores=logits.sigmoid().numpy(),
         targets=split.targets[indices],
         ignored=None if split.ignored is None else split.ignored[indices],
+        groups=None if split.groups is None else tuple(map(str, split.groups[indices])),
     )

@@ -15,6 +15,7 @@ from kmcl.data.selection import select, take_fraction
 from kmcl.errors import InputError
 from kmcl.models.classifier import Classifier
 from kmcl.training.feature_cache import FeatureCache
+from kmcl.training.run_guarantee import refuse_impossible
 from kmcl.training.settings import TrainingSettings
 
 SAMPLE_IMAGES = 512
@@ -53,6 +54,9 @@ def take_part(settings: TrainingSettings, dataset: Dataset) -> Dataset:
         dataset = replace(dataset, splits=dataset.splits | {"train": part})
     if not (dataset.splits["train"].targets == 1).any():
         raise InputError(f"{dataset.name}: no image of the train split carries any label")
+    wish = settings.evaluation.guarantee_wish
+    if wish is not None:
+        refuse_impossible(wish, dataset)
     return dataset
 
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validat
 from kmcl.durations import Duration
 from kmcl.encoders.images import parse_normalisation
 from kmcl.methods import MethodOptions, read_options
+from kmcl.models.guarantee import GuaranteeWish
 from kmcl.posthoc.options import PosthocOptions
 
 
@@ -143,7 +144,21 @@ class EvaluationSettings(SettingsGroup):
         "f1", description="objective of the thresholds per label, chosen on val"
     )
     threshold_target: float | None = Field(None, gt=0, le=1, description="the precision or recall wanted")
+    guarantee: str | None = Field(
+        None,
+        description="a rate that thresholds keep on new images: recall=0.9, precision=0.8 or found=0.9 (the "
+        "share of an image's labels); ,confidence=0.95 after it",
+    )
     measure_test: bool = Field(True, description="measure test at the end; not while choosing settings")
+
+    @field_validator("guarantee")
+    @classmethod
+    def _wish(cls, value: str | None) -> str | None:
+        return None if value is None else str(GuaranteeWish.parse(value))
+
+    @property
+    def guarantee_wish(self) -> GuaranteeWish | None:
+        return None if self.guarantee is None else GuaranteeWish.parse(self.guarantee)
 
 
 class MachineSettings(SettingsGroup):

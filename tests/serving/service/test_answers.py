@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,13 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from kmcl.data.augmentation import resize
+from kmcl.errors import InputError
 from kmcl.evaluation.probability_intervals import ProbabilityIntervals
 from kmcl.explain.saliency import label_heat
+from kmcl.models.guarantee import Guarantee
 from kmcl.models.label_rules import LabelRules
-from kmcl.serving import OnnxPredictor, Predictor
+from kmcl.serving import OnnxPredictor, Predictor, load
+from kmcl.serving.export_metadata import ExportMetadata
 from kmcl.serving.label_context import LabelContext
 from kmcl.serving.service import schemas
 
@@ -70,7 +74,7 @@ def test_cooccurring_labels_go_with_present_labels(client: TestClient):
     assert [label.label for label in labels.labels] == list(LABELS)
     assert [(one.label, one.share) for one in labels.labels[3].cooccurring_labels] == [("cat & dog", 0.3)]
     assert (labels.has_probability_intervals, labels.has_sigma, labels.has_saliency) == (True, True, True)
-    assert labels.image_size == 32
+    assert (labels.image_size, labels.guarantee) == (32, None)
     # sigmoid(logit(0.4) / 0.5 - 1): the threshold of a score as one of a probability
     assert labels.labels[0].threshold == pytest.approx(1 / (1 + np.exp(-2 * np.log(2 / 3) + 1)), abs=1e-6)
 
@@ -151,6 +155,22 @@ def test_a_model_without_calibration_and_cooccurrence():
     context = LabelContext.of(LabelRules(LABELS, thresholds=(0.4, 0.5, 0.6, 0.55)))
     assert (context.intervals, context.cooccurrence) == (None, ((),) * 4)
     np.testing.assert_allclose(context.rules.probability_thresholds, (0.4, 0.5, 0.6, 0.55))
+
+
+def test_the_guarantee_of_the_thresholds_is_described(client_of, exported: Path):
+    plain = make_predictor()
+    guarantee = Guarantee("recall", 0.9, num_images=80, needed=9, not_given=("emu",))
+    rules = replace(plain.rules, guarantee=guarantee)
+    client = client_of(Predictor(plain.classifier, replace(plain.description, rules=rules)))
+    described = schemas.Labels.model_validate_json(client.get("/v1/labels").content).guarantee
+    assert described is not None
+    assert (described.kind, described.level, described.confidence) == ("recall", 0.9, None)
+    assert described.not_given == ["emu"]
+    assert described.sentence == guarantee.in_words(LABELS)
+    metadata = ExportMetadata(rules, 32, (0.5,), (0.5,), "kmcl", "test_convnext")
+    assert ExportMetadata.from_json(metadata.to_json(), "x").rules.guarantee == guarantee
+    with pytest.raises(InputError, match=r"has no predictions of val .* or train or export with --guarantee"):
+        load(exported, guarantee="recall=0.9")
 
 
 def test_formats_orientations_and_modes_are_read_as_elsewhere(client: TestClient):

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from kmcl.models.label_rules import LabelRules
 from kmcl.serving.image_predictor import BatchScores
 from kmcl.serving.label_context import LabelContext
+from kmcl.serving.service import schemas
 from kmcl.serving.service.saliency import Maps
 
 JsonObject = dict[str, Any]
@@ -49,6 +51,20 @@ def describe_images(
 
 def describe_cooccurring(context: LabelContext, label: int) -> list[JsonObject]:
     return [{"label": context.labels[other], "share": share} for other, share in context.cooccurrence[label]]
+
+
+def describe_guarantee(rules: LabelRules) -> schemas.Guarantee | None:
+    """What the model's thresholds promise, for its description."""
+    found = rules.guarantee
+    if found is None:
+        return None
+    return schemas.Guarantee(
+        kind=found.kind,
+        level=found.level,
+        confidence=found.confidence,
+        not_given=list(found.not_given),
+        sentence=found.in_words(rules.labels),
+    )
 
 
 def _describe_heat(heat: Any) -> JsonObject:

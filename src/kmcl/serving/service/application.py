@@ -22,7 +22,7 @@ from kmcl.serving.image_predictor import ImagePredictor
 from kmcl.serving.label_context import LabelContext
 from kmcl.serving.predictions import Pixels
 from kmcl.serving.service import schemas
-from kmcl.serving.service.answers import describe_cooccurring, describe_images
+from kmcl.serving.service.answers import describe_cooccurring, describe_guarantee, describe_images
 from kmcl.serving.service.batching import Explain, MicroBatcher
 from kmcl.serving.service.decoding import decode_upload
 from kmcl.serving.service.errors import CODES, ServiceError
@@ -151,6 +151,7 @@ class Service:
             has_probability_intervals=context.intervals is not None,
             has_sigma=self.has_sigma,
             has_saliency=self.explainer.is_available,
+            guarantee=describe_guarantee(context.rules),
             max_images=self.settings.max_images,
             max_body_bytes=self.settings.max_body_bytes,
         )

@@ -64,6 +64,16 @@ class LabelDescription(_Answer):
     cooccurring_labels: list[CooccurringLabel]
 
 
+class Guarantee(_Answer):
+    """What the thresholds promise for images like those of val."""
+
+    kind: Literal["recall", "precision", "found"]
+    level: float = Field(gt=0, lt=1, description="the rate that is promised")
+    confidence: float | None = Field(description="over the choice of val; null: in expectation")
+    not_given: list[str] = Field(description="labels that the promise is not made for")
+    sentence: str = Field(description="the promise, for people")
+
+
 class Labels(_Answer):
     """The model and the limits, as far as a client needs to know them."""
 
@@ -73,6 +83,7 @@ class Labels(_Answer):
     has_probability_intervals: bool
     has_sigma: bool
     has_saliency: bool
+    guarantee: Guarantee | None = Field(description="null where the thresholds promise nothing")
     max_images: int = Field(ge=1)
     max_body_bytes: int = Field(ge=1)
 

@@ -65,6 +65,8 @@ async function start() {
   find("model").textContent =
     `Model “${model.name}”: ${model.labels.length} labels, images resized to ${model.image_size} pixels`;
   find("limits").textContent = `Up to ${megabytes} MiB each. Sent to this service and not stored.`;
+  find("guarantee").hidden = !model.guarantee;
+  find("guarantee").textContent = model.guarantee ? `${model.guarantee.sentence} A threshold of your own has none.` : "";
   find("interval-key").hidden = !model.has_probability_intervals;
   find("saliency-key").hidden = !model.has_saliency;
   for (const card of cards) if (!card.answer) queue(card);

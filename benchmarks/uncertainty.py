@@ -1,0 +1,173 @@
+"""Which number finds wrong decisions, what abstaining leaves, and whether probability intervals hold.
+
+    python benchmarks/uncertainty.py RUN [--groups '[0-9]{8}'] [--splits 100]
+
+RUN is a run folder with predictions of val and test. Both are pooled and split again at random, as by
+`guarantees.py`; calibration, thresholds, cut-offs and fits are those of the one part, judged on the other.
+
+Errors: AUROC of each number as a detector of wrong decisions, over all pairs and as the mean over labels, and
+the error rate among the other decisions where a tenth is left to a person, with the share that is left.
+
+Intervals: of each label, pairs are put into bins of equal size by their probability. The frequency of the
+label in a bin should be within 1.645 standard deviations of the mean probability in 90 % of the bins. The
+variance is that of the frequency, p (1 - p) / n, alone, or with that which the interval claims.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from guarantees import draw, pooled, with_groups
+from kmcl.evaluation import Predictions, choose_thresholds
+from kmcl.evaluation.abstention import error_probabilities
+from kmcl.evaluation.guarantees import Positives, controlled_threshold
+from kmcl.evaluation.predictions import Mask
+from kmcl.evaluation.probability_intervals import (
+    STANDARD_DEVIATIONS,
+    ProbabilityIntervals,
+    fit_probability_intervals,
+)
+from kmcl.evaluation.ranking import Values, mean_of_defined
+from kmcl.evaluation.risk_coverage import certainty_points, detect_errors
+from kmcl.evaluation.temperature import fit_temperatures
+from kmcl.models.guarantee import GuaranteeWish
+from kmcl.models.label_rules import LabelRules, logit
+
+SHARE = 0.1
+BINS = 5
+FITS = {
+    "distance and sigma, fitted": ("distance", "sigma"),
+    "error probability and sigma, fitted": ("error", "sigma"),
+    "error probability and interval, fitted": ("error", "interval"),
+    "error probability, distance, sigma and interval, fitted": ("error", "distance", "sigma", "interval"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--splits", type=int, default=100)
+    parser.add_argument("--groups", metavar="PATTERN", help="of the part of a name that is the group")
+    arguments = parser.parse_args()
+    val, test = (Predictions.load(arguments.run / "predictions" / f"{name}.npz") for name in ("val", "test"))
+    if arguments.groups:
+        val, test = with_groups(val, arguments.groups), with_groups(test, arguments.groups)
+    pool = pooled(val, test)
+    rows: dict[str, list[list[float]]] = {}
+    covered = []
+    for seed in range(arguments.splits):
+        first, second = draw(pool, len(val), np.random.default_rng(seed))
+        rules = rules_of(first)
+        measured = {name: evidence(rules, part, first) for name, part in (("val", first), ("test", second))}
+        for name, (on_val, on_test) in uncertainties(measured, first).items():
+            judged = judge(on_test, measured["test"]["wrong"] > 0, second.evaluated)
+            kept = kept_by(on_val, on_test, first)
+            wrong = measured["test"]["wrong"][kept & second.evaluated]
+            rows.setdefault(name, []).append([*judged, 1 - kept.mean(), wrong.mean()])
+        covered.append(coverages(rules, second, measured["test"]))
+    error = "; ".join(f"{100 * value:.1f}" for value in np.mean(covered, axis=0))
+    print("| number | AUROC | of a label | left, % | wrong of the others, % |\n|---|---|---|---|---|")
+    for name, figures in rows.items():
+        pair, label, left, remaining = np.mean(figures, axis=0)
+        print(f"| {name} | {pair:.3f} | {label:.3f} | {100 * left:.1f} | {100 * remaining:.2f} |")
+    print(f"bins covered, in %: by the variance of the frequency alone; with the interval's: {error}")
+
+
+def rules_of(part: Predictions) -> LabelRules:
+    """Thresholds, calibration and intervals, fitted as at the end of a training."""
+    fitted = fit_temperatures(part, with_bias=True)
+    thresholds = choose_thresholds(part, calibration=fitted).values
+    intervals = fit_probability_intervals(part, fitted.temperatures, fitted.biases)
+    return LabelRules(
+        part.labels,
+        tuple(thresholds.tolist()),
+        tuple(fitted.temperatures.tolist()),
+        tuple(fitted.biases.tolist()),
+        intervals.to_rows(),
+    )
+
+
+def evidence(rules: LabelRules, part: Predictions, val: Predictions) -> dict[str, Values]:
+    """N x L numbers that may tell wrong decisions from right ones, and which are wrong."""
+    errors, present = error_probabilities(rules, part)
+    probabilities = rules.calibrate(logit(part.scores))
+    rows = rules.probability_intervals or ()
+    interval = ProbabilityIntervals.from_rows(rows).interval(part.scores, probabilities, part.sigma)
+    width = logit(interval.high) - logit(interval.low)
+    found = {
+        "wrong": (present != part.positive).astype(np.float64),
+        "error": logit(errors),
+        "distance": np.abs(logit(part.scores) - logit(rules.score_thresholds)),
+        "interval": np.log(width),
+        "half": (interval.high - interval.low) / 2,
+        "probability": probabilities,
+    }
+    if part.sigma is not None and val.sigma is not None:
+        of_val = np.log(val.sigma)
+        found["sigma"] = (np.log(part.sigma) - of_val.mean(axis=0)) / np.maximum(of_val.std(axis=0), 1e-6)
+    return found
+
+
+def uncertainties(
+    measured: dict[str, dict[str, Values]], val: Predictions
+) -> dict[str, tuple[Values, Values]]:
+    """By name, on val and on test, higher is less certain."""
+    from sklearn.linear_model import LogisticRegression
+
+    on_val, on_test = measured["val"], measured["test"]
+    found = {
+        "distance to the threshold": (-on_val["distance"], -on_test["distance"]),
+        "error probability": (on_val["error"], on_test["error"]),
+    }
+    for name, parts in FITS.items():
+        if not set(parts) <= set(on_val):
+            continue
+        stacked = [np.stack([one[part] for part in parts], axis=-1) for one in (on_val, on_test)]
+        there = val.evaluated
+        model = LogisticRegression(max_iter=300).fit(stacked[0][there], on_val["wrong"][there])
+        found[name] = tuple(one @ model.coef_[0] for one in stacked)  # type: ignore[assignment]
+    return found
+
+
+def judge(uncertainty: Values, wrong: Mask, evaluated: Mask) -> tuple[float, float]:
+    of_all = detect_errors(certainty_points(uncertainty[evaluated], wrong[evaluated])).auroc
+    of_labels = [
+        detect_errors(certainty_points(uncertainty[there, label], wrong[there, label])).auroc
+        for label, there in enumerate(evaluated.T)
+    ]
+    return of_all, mean_of_defined(np.array(of_labels))
+
+
+def kept_by(on_val: Values, on_test: Values, val: Predictions) -> Mask:
+    """The decisions on test that are not left to a person, by the cut-off of `kmcl.evaluation.abstention`."""
+    weights = np.full(on_val.size, 1 / val.num_labels)
+    pairs = Positives(-on_val.ravel(), weights, len(val), False)
+    cutoff = controlled_threshold(pairs, GuaranteeWish("found", 1 - SHARE))
+    if cutoff is None:
+        raise SystemExit("val is too small")
+    return np.asarray(-on_test >= cutoff)
+
+
+def coverages(rules: LabelRules, part: Predictions, measured: dict[str, Values]) -> tuple[float, float]:
+    """The share of the bins of all labels whose frequency is as it should be, without and with intervals."""
+    alone, together = [], []
+    for label, there in enumerate(part.evaluated.T):
+        probabilities = measured["probability"][there, label]
+        bins = np.array_split(np.argsort(probabilities), BINS)
+        for chosen in bins:
+            mean = probabilities[chosen].mean()
+            gap = abs(part.positive[there, label][chosen].mean() - mean)
+            of_frequency = mean * (1 - mean) / len(chosen)
+            of_interval = (measured["half"][there, label][chosen].mean() / STANDARD_DEVIATIONS) ** 2
+            alone.append(gap <= STANDARD_DEVIATIONS * np.sqrt(of_frequency))
+            together.append(gap <= STANDARD_DEVIATIONS * np.sqrt(of_frequency + of_interval))
+    return float(np.mean(alone)), float(np.mean(together))
+
+
+if __name__ == "__main__":
+    main()

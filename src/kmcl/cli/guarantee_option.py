@@ -1,0 +1,36 @@
+"""The options `--guarantee` and `--abstain` of the commands that use a finished run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+if TYPE_CHECKING:
+    from kmcl.models.label_rules import LabelRules
+
+GuaranteeOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        metavar="RATE=LEVEL",
+        help="Thresholds, chosen on val of the run, that keep a rate on new images: recall=0.9, "
+        "precision=0.8 or found=0.9 (the share of an image's labels); ,confidence=0.95 after it.",
+        show_default="the model's own, if any",
+    ),
+]
+
+AbstainOption = Annotated[
+    Optional[float],  # noqa: UP045
+    typer.Option(
+        metavar="SHARE",
+        help="Leave this share of the decisions, the least certain ones, to a person: 0.1 for a tenth. The "
+        "cut-off is chosen on val of the run.",
+        show_default="none",
+    ),
+]
+
+
+def say_guarantee(rules: LabelRules) -> None:
+    """What the thresholds promise, to standard error; nothing where they promise nothing."""
+    if rules.guarantee is not None:
+        typer.echo(f"kmcl: {rules.guarantee.in_words(rules.labels)}", err=True)

@@ -1,0 +1,50 @@
+"""What is promised or left to a person, in words, and what was achieved beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from kmcl.evaluation.abstention import Abstention
+from kmcl.evaluation.promised_rates import PromisedRates
+from kmcl.models.label_rules import LabelRules
+
+_RATES = {
+    "recall": "mean recall of the labels",
+    "precision": "mean precision of the labels",
+    "found": "share of an image's labels found",
+}
+
+
+def print_guarantee(
+    console: Console, path: Path, rules: LabelRules, achieved: PromisedRates, of: str
+) -> None:
+    """Print both sentences, named by the run's folder."""
+    if rules.guarantee is None:
+        return
+    words = f"{path}: {rules.guarantee.in_words(rules.labels)}"
+    if achieved.rate == achieved.rate:
+        words += f" {achieved_in_words(rules.guarantee.kind, achieved, of)}"
+    console.print(words, soft_wrap=True, highlight=False, markup=False)
+
+
+def achieved_in_words(kind: str, achieved: PromisedRates, of: str) -> str:
+    """As in "On test: mean recall of the labels 91.2 % (promised 90 %), lowest 84.0 % (sofa)."."""
+    words = f"On {of}: {_RATES[kind]} {100 * achieved.rate:.1f} % (promised {100 * achieved.promised:g} %)"
+    if achieved.lowest is not None:
+        lowest = float(min(rate for rate in achieved.labels if rate == rate))
+        words += f", lowest {100 * lowest:.1f} % ({achieved.lowest})"
+    return f"{words}."
+
+
+def print_abstention(console: Console, path: Path, found: Abstention, of: str) -> None:
+    """Print how many decisions are left to a person, and the errors among the others."""
+    if found.error != found.error:
+        return
+    words = (
+        f"{path}: {100 * found.share:.1f} % of the decisions on {of} are left to a person (wanted "
+        f"{100 * found.wanted:g} %): those that are wrong with a probability above {found.cutoff:.3f}. "
+        f"Of the others {100 * found.remaining:.2f} % are wrong, of all {100 * found.error:.2f} %."
+    )
+    console.print(words, soft_wrap=True, highlight=False, markup=False)
