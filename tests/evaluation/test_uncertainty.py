@@ -242,7 +242,8 @@ def test_there_is_no_gain_where_every_decision_is_right() -> None:
 def test_without_sigma_only_the_probability_is_judged() -> None:
     plain = replace(make_predictions(), sigma=None)
     found = compare_uncertainties(plain, fitted_on=plain)
-    assert [report.name for report in found.reports] == ["probability", "entropy", "threshold"]
+    names = ["probability", "entropy", "threshold", "error_probability"]
+    assert [report.name for report in found.reports] == names
     with pytest.raises(InputError, match="no sigma"):
         fit_error_model(plain)
     with pytest.raises(InputError, match="at least one image"):
