@@ -53,10 +53,14 @@ class Classifier(nn.Module):
     def score(self, encoded: EncoderFeatures) -> HeadOutput:
         """The head's output with the corrections of the post-hoc parts."""
         output: HeadOutput = self.head(encoded)
-        logits = output.logits
-        for part in self.posthoc.values():
-            logits = logits + part(cast("PosthocPart", part).observe(encoded, output))
-        return output._replace(logits=logits)
+        logits, unfamiliarity = output.logits, output.unfamiliarity
+        for module in self.posthoc.values():
+            part = cast("PosthocPart", module)
+            observations = part.observe(encoded, output)
+            logits = logits + part(observations)
+            if part.gives_unfamiliarity:
+                unfamiliarity = part.unfamiliarity(observations)
+        return output._replace(logits=logits, unfamiliarity=unfamiliarity)
 
     def score_rows(self, rows: Float[Tensor, "B R"]) -> HeadOutput:
         """`forward` from the rows that `frozen_rows` gave."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import torch
 from huggingface_hub import ModelHubMixin
@@ -21,6 +21,9 @@ from kmcl.models.folder import (
 )
 from kmcl.serving.image_predictor import BatchScores, ImagePredictor
 from kmcl.serving.predictions import Pixels
+
+if TYPE_CHECKING:
+    from kmcl.posthoc import PosthocPart
 
 CARD_FILE = "README.md"
 
@@ -41,6 +44,11 @@ class Predictor(ImagePredictor, ModelHubMixin):
         self.description = description
         self.source = source
 
+    @property
+    def has_unfamiliarity(self) -> bool:
+        parts = self.classifier.posthoc.values()
+        return any(cast("PosthocPart", part).gives_unfamiliarity for part in parts)
+
     @torch.inference_mode()
     def score(self, images: Pixels) -> BatchScores:
         batch = torch.from_numpy(images).permute(0, 3, 1, 2)
@@ -49,6 +57,9 @@ class Predictor(ImagePredictor, ModelHubMixin):
             score=output.probabilities.float().cpu().numpy(),
             probability=self.rules.calibrate(output.logits.float().cpu().numpy()),
             sigma=None if output.sigma is None else output.sigma.float().cpu().numpy(),
+            unfamiliarity=None
+            if output.unfamiliarity is None
+            else output.unfamiliarity.float().cpu().numpy(),
         )
 
     def resize(self, image: Pixels) -> Pixels:
