@@ -35,6 +35,7 @@ from kmcl.data.files import decode_image
 from kmcl.evaluation.unfamiliarity import UNFAMILIAR_FROM
 from kmcl.models.folding import fold_batch_norms
 from kmcl.posthoc import KernelVote, Unfamiliarity
+from kmcl.posthoc.gaussian_distance import GaussianDistance
 from kmcl.serving import Predictor
 from kmcl.serving.loading import load_in_torch
 from kmcl.training.run_folder import RunFolder
@@ -67,6 +68,7 @@ def main() -> None:
     parser.add_argument("--embedded", default="", help="datasets, such as digits,scenes")
     parser.add_argument("--changed", default="", help=f"some of {', '.join(CHANGES)}")
     parser.add_argument("--images", type=int, default=500, help="at most, of each set")
+    parser.add_argument("--train-images", type=int, default=1500, help="that the Mahalanobis distance uses")
     parser.add_argument("--cost", action="store_true")
     arguments = parser.parse_args()
     predictor = load_in_torch(arguments.run)
@@ -74,12 +76,13 @@ def main() -> None:
         measure_cost(predictor)
         return
     settings = RunFolder(arguments.run).read_settings()
-    known = open_dataset(settings.data.spec, **settings.data.options).splits[arguments.split].images
+    splits = open_dataset(settings.data.spec, **settings.data.options).splits
     most, size = arguments.images, predictor.image_size
 
-    def known_images() -> Iterator[Pixels]:
-        rows = np.random.default_rng(0).permutation(len(known))[:most]
-        return (known.load(int(row), min_side=size) for row in np.sort(rows))
+    def known_images(split: str = arguments.split, number: int = most) -> Iterator[Pixels]:
+        images = splits[split].images
+        rows = np.random.default_rng(0).permutation(len(images))[:number]
+        return (images.load(int(row), min_side=size) for row in np.sort(rows))
 
     sets: dict[str, Iterable[Pixels]] = {}
     for name, folder in (entry.split("=", 1) for entry in arguments.other):
@@ -92,24 +95,35 @@ def main() -> None:
     for name in filter(None, arguments.changed.split(",")):
         sets[name] = map(CHANGES[name], known_images())
     predictor.classifier = fold_batch_norms(predictor.classifier)
-    found = {"known": score_all(predictor, known_images())}
+    gaussian = fit_gaussian(predictor, known_images("train", arguments.train_images))
+    found = {"known": score_all(predictor, gaussian, known_images())}
     for name, images in sets.items():
-        found[name] = score_all(predictor, images)
+        found[name] = score_all(predictor, gaussian, images)
     print_table(found)
 
 
-def score_all(predictor: Predictor, images: Iterable[Pixels]) -> Scores:
-    """Score images in batches."""
+@torch.inference_mode()
+def fit_gaussian(predictor: Predictor, images: Iterable[Pixels]) -> GaussianDistance:
+    """Of the pooled features of training images."""
+    features = torch.cat([predictor.classifier.encode(batch).pooled for batch in batched(predictor, images)])
+    gaussian = GaussianDistance(features.shape[1])
+    gaussian.fit(features)
+    return gaussian
+
+
+def batched(predictor: Predictor, images: Iterable[Pixels]) -> Iterator[torch.Tensor]:
     remaining = (predictor.resize(image if image.flags.writeable else image.copy()) for image in images)
-    batches = []
     while batch := list(islice(remaining, BATCH)):
-        pixels = torch.from_numpy(np.stack(batch)).permute(0, 3, 1, 2)
-        batches.append(score_batch(predictor, pixels))
+        yield torch.from_numpy(np.stack(batch)).permute(0, 3, 1, 2)
+
+
+def score_all(predictor: Predictor, gaussian: GaussianDistance, images: Iterable[Pixels]) -> Scores:
+    batches = [score_batch(predictor, gaussian, pixels) for pixels in batched(predictor, images)]
     return Scores(*(np.concatenate(column) for column in zip(*batches, strict=True)))
 
 
 @torch.inference_mode()
-def score_batch(predictor: Predictor, pixels: torch.Tensor) -> Scores:
+def score_batch(predictor: Predictor, gaussian: GaussianDistance, pixels: torch.Tensor) -> Scores:
     classifier = predictor.classifier
     encoded = classifier.encode(pixels)
     output = classifier.head(encoded)
@@ -120,7 +134,7 @@ def score_batch(predictor: Predictor, pixels: torch.Tensor) -> Scores:
         part.unfamiliarity(part.observe(encoded, output)),
         -logits.max(dim=1).values,
         -torch.nn.functional.softplus(logits).sum(dim=1),
-        part.distances[-1](encoded.pooled),
+        gaussian(encoded.pooled),
         -vote.log_similarities(vote.observe(encoded, output)).max(dim=1).values,
     )
     return Scores(*(column.double().numpy() for column in columns))

@@ -19,6 +19,7 @@ from kmcl.evaluation.unfamiliarity import SENTENCE
 from kmcl.serving import ImagePrediction, LabelPrediction, PredictionList
 
 LABELS = ("cat", "hot, dog")
+SHARES = (0.1, 0.94, 0.95, 0.999, 0.0)
 
 
 @pytest.fixture
@@ -70,8 +71,7 @@ def test_an_array_holds_the_lines(predictions, count):
 @pytest.fixture
 def with_unfamiliarity(predictions) -> PredictionList:
     return PredictionList(
-        replace(one, unfamiliarity=share)
-        for one, share in zip(predictions, (0.1, 0.94, 0.95, 0.999, 0.0), strict=True)
+        replace(one, unfamiliarity=share) for one, share in zip(predictions, SHARES, strict=True)
     )
 
 
@@ -82,11 +82,9 @@ def test_the_unfamiliarity_is_the_last_column_of_tables(with_unfamiliarity, tmp_
     with pytest.raises(InputError, match="column 'unfamiliarity' for the images"):
         write_wide_csv(file, with_unfamiliarity, ("unfamiliarity", "cat"), unfamiliarity=True)
     frame = with_unfamiliarity.to_frame()
-    assert frame["unfamiliarity"].tolist() == [
-        share for share in (0.1, 0.94, 0.95, 0.999, 0.0) for _ in LABELS
-    ]
+    assert frame["unfamiliarity"].tolist() == [share for share in SHARES for _ in LABELS]
     assert frame.columns[-1] == with_unfamiliarity.to_frame(wide=True).columns[-1] == "unfamiliarity"
-    assert with_unfamiliarity.to_frame(wide=True)["unfamiliarity"].tolist() == [0.1, 0.94, 0.95, 0.999, 0.0]
+    assert with_unfamiliarity.to_frame(wide=True)["unfamiliarity"].tolist() == list(SHARES)
     for wide in (False, True):
         write_parquet(tmp_path / "a.parquet", iter(with_unfamiliarity), LABELS, wide, unfamiliarity=True)
         read = pd.read_parquet(tmp_path / "a.parquet")
@@ -94,9 +92,7 @@ def test_the_unfamiliarity_is_the_last_column_of_tables(with_unfamiliarity, tmp_
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "json", "table"])
-def test_every_form_has_the_unfamiliarity_only_where_the_model_gives_it(
-    predictions, with_unfamiliarity, form
-):
+def test_every_form_has_the_unfamiliarity_if_the_model_gives_it(predictions, with_unfamiliarity, form):
     for given, known in ((predictions, False), (with_unfamiliarity, True)):
         file = io.StringIO()
         predict._WRITERS[form](file, given, sigma=False, unfamiliarity=known)

@@ -16,11 +16,12 @@ from kmcl.data.augmentation import resize
 from kmcl.evaluation.probability_intervals import ProbabilityIntervals
 from kmcl.explain.saliency import label_heat
 from kmcl.models.label_rules import LabelRules
+from kmcl.posthoc import Unfamiliarity
 from kmcl.serving import OnnxPredictor, Predictor
 from kmcl.serving.label_context import LabelContext
 from kmcl.serving.service import schemas
 
-from .conftest import LABELS, make_image, make_predictor
+from .conftest import LABELS, encode, make_image, make_predictor
 from .talking import send
 
 
@@ -132,6 +133,49 @@ def test_a_model_without_kernels_has_no_sigma(client_of):
     assert label["sigma"] is None
     assert label["low"] < label["probability"] < label["high"]
     assert client.get("/v1/labels").json()["has_sigma"] is False
+
+
+def make_wary_predictor() -> Predictor:
+    """A model with the post-hoc part, fitted to images such as `make_image` makes."""
+    predictor = make_predictor()
+    classifier = predictor.classifier
+    part = Unfamiliarity(classifier.encoder, len(LABELS))
+    contents = [make_image(seed, 32, 32) for seed in range(80)]
+    pixels = np.stack([np.array(Image.open(io.BytesIO(content)).convert("RGB")) for content in contents])
+    with torch.no_grad():
+        encoded = classifier.encode(torch.from_numpy(pixels).permute(0, 3, 1, 2))
+        observations = part.observe(encoded, classifier.head(encoded))
+        part.fit_images(observations[:40], torch.zeros(40, len(LABELS)))
+        part.tune(observations[40:], torch.zeros(40, len(LABELS)), lambda logits: 0.0)
+    classifier.posthoc["unfamiliarity"] = part
+    return predictor
+
+
+def test_unfamiliar_images_are_marked_and_counted(client_of):
+    wary = make_wary_predictor()
+    client = client_of(wary)
+    noise = encode(np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8))
+    black = encode(np.zeros((32, 32, 3), dtype=np.uint8))
+    contents = [noise, black, *(make_image(seed, 32, 32) for seed in range(40, 48))]
+    answer = schemas.Predictions.model_validate_json(send(client, *contents).content).images
+    expected = wary.predict([Image.open(io.BytesIO(content)) for content in contents])
+    for image, one in zip(answer, expected, strict=True):
+        assert image.unfamiliarity == pytest.approx(one.unfamiliarity, abs=1e-3)
+        assert image.unfamiliar == (image.unfamiliarity >= 0.95)
+    marked = [image.unfamiliar for image in answer]
+    assert any(marked[:2])
+    assert not all(marked[2:])
+    lines = client.get("/metrics").text.splitlines()
+    assert f"kmcl_unfamiliar_images_total {sum(marked)}.0" in lines
+    assert f"kmcl_unfamiliar_share {sum(marked) / 10}" in lines
+    assert client.get("/v1/labels").json()["has_unfamiliarity"] is True
+
+
+def test_a_model_without_the_part_says_nothing_about_unfamiliar_images(client: TestClient):
+    image = send(client, make_image(0)).json()["images"][0]
+    assert (image["unfamiliarity"], image["unfamiliar"]) == (None, None)
+    assert client.get("/v1/labels").json()["has_unfamiliarity"] is False
+    assert "unfamiliar" not in client.get("/metrics").text
 
 
 def test_an_exported_model_answers_the_same_without_saliency(client: TestClient, client_of, exported: Path):
