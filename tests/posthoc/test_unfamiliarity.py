@@ -14,7 +14,8 @@ from kmcl.encoders import EncoderFeatures
 from kmcl.encoders.timm_encoder import build_encoder
 from kmcl.methods.output import HeadOutput
 from kmcl.posthoc import gaussian_distance, val_shares
-from kmcl.posthoc.gaussian_distance import SHRINKAGE, DirectionDistance, GaussianDistance
+from kmcl.posthoc.direction_residual import DirectionResidual
+from kmcl.posthoc.gaussian_distance import SHRINKAGE, GaussianDistance
 from kmcl.posthoc.unfamiliarity import LEAST_VAL_IMAGES, Unfamiliarity
 from kmcl.posthoc.val_shares import ValShares
 
@@ -64,18 +65,22 @@ def test_distances_of_degenerate_vectors_are_finite():
         assert torch.isfinite(distance(torch.cat([fitted, 1e6 * vectors(3)]))).all()
 
 
-def test_the_distance_of_a_direction_does_not_depend_on_the_length():
-    fitted = vectors(60)
-    distance = DirectionDistance(7)
-    distance.fit(fitted)
-    from_mean = vectors(5, seed=1) - fitted.mean(dim=0)
-    asked = fitted.mean(dim=0) + from_mean
-    units = from_mean / from_mean.norm(dim=1, keepdim=True)
-    fitted_units = fitted - fitted.mean(dim=0)
-    plain = GaussianDistance(7)
-    plain.fit(fitted_units / fitted_units.norm(dim=1, keepdim=True))
-    torch.testing.assert_close(distance(asked), plain(units), rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(distance(asked + 3 * from_mean), distance(asked), rtol=1e-4, atol=1e-4)
+def test_the_residual_is_what_principal_directions_leave_of_a_unit_vector():
+    fitted, asked = vectors(60, width=8), vectors(5, width=8, seed=1)
+    residual = DirectionResidual(8)
+    residual.fit(fitted)
+    centre = fitted.mean(dim=0).double().numpy()
+
+    def units(rows: torch.Tensor) -> np.ndarray:
+        from_centre = rows.double().numpy() - centre
+        return from_centre / np.linalg.norm(from_centre, axis=1, keepdims=True)
+
+    main = np.linalg.svd(units(fitted), full_matrices=False)[2][:2]
+    left = units(asked) - units(asked) @ main.T @ main
+    np.testing.assert_allclose(residual(asked).numpy(), (left**2).sum(axis=1), atol=1e-5)
+    further = fitted.mean(dim=0) + 3 * (asked - fitted.mean(dim=0))
+    torch.testing.assert_close(residual(further), residual(asked), rtol=1e-4, atol=1e-5)
+    assert torch.isfinite(residual(fitted.mean(dim=0, keepdim=True))).all()
 
 
 @pytest.mark.parametrize(("number", "most"), [(30, 500), (30, 7), (1, 500), (2, 500)])
@@ -127,13 +132,13 @@ def observed(part: Unfamiliarity, encoder, images: torch.Tensor, logits: torch.T
 
 
 @pytest.mark.parametrize("frozen_stages", [0, 2])
-def test_it_observes_the_largest_logit_two_stages_and_the_features(frozen_stages):
+def test_it_observes_the_largest_logit_a_stage_and_the_features(frozen_stages):
     encoder = small_encoder(frozen_stages)
     part = Unfamiliarity(encoder, 3)
     images, logits = torch.rand(4, 3, 32, 32), torch.randn(4, 3)
     with torch.no_grad():
         encoded = encoder(images)
-    statistics = encoded.taps.statistics[:2] if frozen_stages else ()
+    statistics = encoded.taps.statistics[:1] if frozen_stages else ()
     largest = torch.tensor([[max(row)] for row in logits.tolist()])
     expected = torch.cat([largest, *statistics, encoded.pooled], dim=1)
     torch.testing.assert_close(observed(part, encoder, images, logits), expected)

@@ -1,4 +1,4 @@
-"""The Mahalanobis distance to a Gaussian that is fitted to vectors, or to their directions."""
+"""The Mahalanobis distance to a Gaussian that is fitted to vectors."""
 
 from __future__ import annotations
 
@@ -71,33 +71,3 @@ class GaussianDistance(nn.Module):
             rest = (standardised.square().sum(dim=1) - squares.sum(dim=1)).clamp(min=0)
             distance = distance + rest * self.rest_precision
         return torch.log(distance + LEAST_DEVIATION)
-
-
-class DirectionDistance(nn.Module):
-    """`GaussianDistance` of the direction in which a vector lies from the mean of the fitted ones.
-
-    How far from the mean it lies does not count: features of images that show much lie far from it.
-
-    width: of the vectors
-    """
-
-    centre: Tensor
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.register_buffer("centre", torch.zeros(width))
-        self.gaussian = GaussianDistance(width)
-
-    @torch.no_grad()
-    def fit(self, vectors: Float[Tensor, "M S"]) -> None:
-        """The mean of these vectors, and a Gaussian of their directions from it."""
-        self.centre = vectors.mean(dim=0)
-        self.gaussian.fit(self._directions(vectors))
-
-    @without_autocast
-    def forward(self, vectors: Float[Tensor, "B S"]) -> Float[Tensor, " B"]:
-        distances: Tensor = self.gaussian(self._directions(at_least_float32(vectors)))
-        return distances
-
-    def _directions(self, vectors: Tensor) -> Tensor:
-        return nn.functional.normalize(vectors - self.centre, dim=1)

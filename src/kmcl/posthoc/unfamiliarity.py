@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from kmcl.encoders import Encoder, EncoderFeatures
 from kmcl.kernels.precision import at_least_float32, without_autocast
 from kmcl.methods.output import HeadOutput
-from kmcl.posthoc.gaussian_distance import DirectionDistance, GaussianDistance
+from kmcl.posthoc.direction_residual import DirectionResidual
+from kmcl.posthoc.gaussian_distance import GaussianDistance
 from kmcl.posthoc.interface import PosthocPart
 from kmcl.posthoc.options import PosthocOptions
 from kmcl.posthoc.val_shares import ValShares
@@ -20,7 +21,7 @@ from kmcl.shapes import Float, Num
 LEAST_VAL_IMAGES = 20
 """With fewer, no image can be among the 5 % that are most unlike the training images."""
 LEAST_DEVIATION = 1e-6
-MOST_STAGES = 2
+NUM_STAGES = 1
 """Of the tapped stages, the first: later ones have learned to ignore noise, blur and compression."""
 
 
@@ -31,11 +32,11 @@ class UnfamiliarityOptions(PosthocOptions):
 class Unfamiliarity(PosthocPart):
     """The share of val that is less unlike the training images; it corrects no logits.
 
-    Four numbers describe how unlike them an image is: the logarithms of the squared Mahalanobis distances of
-    the mean and deviation per channel of its maps of two frozen stages (where there are any), that of the
-    direction of the encoder's pooled features, and the largest of the head's logits, negative. With their
-    means m_g and deviations s_g over val, z_g = (d_g - m_g) / s_g, an image is the more unlike the training
-    images the larger
+    Three numbers d_g say how unlike them an image is: a Mahalanobis distance of the mean and deviation of
+    each channel of its maps of a frozen stage (`GaussianDistance`; where there are frozen stages), the share
+    of the encoder's pooled features outside their main directions (`DirectionResidual`), and the largest of
+    the head's logits, negative. With their means m_g and deviations s_g over val, z_g = (d_g - m_g) / s_g, an
+    image is the more unlike the training images the larger
 
         t = Σ_g z_g + max(0, z_g)² / 2
 
@@ -53,10 +54,10 @@ class Unfamiliarity(PosthocPart):
     def __init__(self, encoder: Encoder, num_labels: int, *, num_quantiles: int = 1) -> None:
         super().__init__()
         self.num_labels = num_labels
-        stages = encoder.statistic_widths[:MOST_STAGES] if encoder.num_frozen_stages else ()
+        stages = encoder.statistic_widths[:NUM_STAGES] if encoder.num_frozen_stages else ()
         self.widths = (*stages, encoder.feature_dim)
         of_stages = [GaussianDistance(width) for width in stages]
-        self.distances = nn.ModuleList([*of_stages, DirectionDistance(encoder.feature_dim)])
+        self.distances = nn.ModuleList([*of_stages, DirectionResidual(encoder.feature_dim)])
         self.register_buffer("means", torch.zeros(1 + len(self.widths)))
         self.register_buffer("deviations", torch.ones(1 + len(self.widths)))
         self.shares = ValShares(num_quantiles)
