@@ -100,7 +100,8 @@ class Unfamiliarity(PosthocPart):
 
     @without_autocast
     def forward(self, observations: Float[Tensor, "B S"]) -> Float[Tensor, "B L"]:
-        return observations.new_zeros(len(observations), self.num_labels)
+        # Not len, which makes the batch size of an exported model a constant.
+        return observations.new_zeros(observations.shape[0], self.num_labels)
 
     @without_autocast
     def unfamiliarity(self, observations: Float[Tensor, "B S"]) -> Float[Tensor, " B"]:
