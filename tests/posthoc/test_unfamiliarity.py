@@ -132,15 +132,15 @@ def observed(part: Unfamiliarity, encoder, images: torch.Tensor, logits: torch.T
 
 
 @pytest.mark.parametrize("frozen_stages", [0, 2])
-def test_it_observes_the_largest_logit_a_stage_and_the_features(frozen_stages):
+def test_it_observes_energy_a_stage_and_the_features(frozen_stages):
     encoder = small_encoder(frozen_stages)
     part = Unfamiliarity(encoder, 3)
     images, logits = torch.rand(4, 3, 32, 32), torch.randn(4, 3)
     with torch.no_grad():
         encoded = encoder(images)
     statistics = encoded.taps.statistics[:1] if frozen_stages else ()
-    largest = torch.tensor([[max(row)] for row in logits.tolist()])
-    expected = torch.cat([largest, *statistics, encoded.pooled], dim=1)
+    energy = torch.tensor([[sum(math.log1p(math.exp(one)) for one in row)] for row in logits.tolist()])
+    expected = torch.cat([energy, *statistics, encoded.pooled], dim=1)
     torch.testing.assert_close(observed(part, encoder, images, logits), expected)
     assert len(part.widths) == 1 + len(statistics)
 
@@ -183,7 +183,7 @@ def test_the_statistic_is_its_formula_written_out():
     part.tune(val, torch.zeros(40, 3), lambda logits: 0.0)
 
     def components(rows: torch.Tensor) -> np.ndarray:
-        parts = torch.split(rows[:, 1:], part.widths, dim=1)
+        parts = torch.split(rows[:, 1:], list(part.widths), dim=1)
         distances = [distance(one) for distance, one in zip(part.distances, parts, strict=True)]
         return torch.stack([-rows[:, 0], *distances], dim=1).double().numpy()
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from kmcl.encoders import Encoder, EncoderFeatures
 from kmcl.kernels.precision import at_least_float32, without_autocast
@@ -34,9 +35,9 @@ class Unfamiliarity(PosthocPart):
 
     Three numbers d_g say how unlike them an image is: a Mahalanobis distance of the mean and deviation of
     each channel of its maps of a frozen stage (`GaussianDistance`; where there are frozen stages), the share
-    of the encoder's pooled features outside their main directions (`DirectionResidual`), and the largest of
-    the head's logits, negative. With their means m_g and deviations s_g over val, z_g = (d_g - m_g) / s_g, an
-    image is the more unlike the training images the larger
+    of the encoder's pooled features outside their main directions (`DirectionResidual`), and the energy of
+    the head's logits f_k, negative, -Σ_k log(1 + exp f_k) (JointEnergy). With their means m_g and deviations
+    s_g over val, z_g = (d_g - m_g) / s_g, an image is the more unlike the training images the larger
 
         t = Σ_g z_g + max(0, z_g)² / 2
 
@@ -74,8 +75,8 @@ class Unfamiliarity(PosthocPart):
     @without_autocast
     def observe(self, encoded: EncoderFeatures, output: HeadOutput) -> Float[Tensor, "B S"]:
         statistics = () if encoded.taps is None else encoded.taps.statistics[: len(self.widths) - 1]
-        largest = output.logits.amax(dim=1, keepdim=True)
-        vectors = (largest, *statistics, encoded.pooled)
+        energy = functional.softplus(at_least_float32(output.logits)).sum(dim=1, keepdim=True)
+        vectors = (energy, *statistics, encoded.pooled)
         return torch.cat([at_least_float32(vector) for vector in vectors], dim=1)
 
     @torch.no_grad()
@@ -121,4 +122,4 @@ class Unfamiliarity(PosthocPart):
         return torch.stack([-observations[:, 0], *distances], dim=1)
 
     def _vectors(self, observations: Tensor) -> tuple[Tensor, ...]:
-        return torch.split(observations[:, 1:], self.widths, dim=1)
+        return torch.split(observations[:, 1:], list(self.widths), dim=1)

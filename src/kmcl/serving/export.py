@@ -216,10 +216,7 @@ def _check(predictor: Predictor, run: _Runner, images: Pixels, path: Path) -> Ex
 
 
 def _joined(batches: list[BatchScores]) -> BatchScores:
-    arrays = [
-        None if parts[0] is None else np.concatenate(parts)  # type: ignore[arg-type]
-        for parts in zip(*batches, strict=True)
-    ]
+    arrays = [None if parts[0] is None else np.concatenate(parts) for parts in zip(*batches, strict=True)]
     return BatchScores(*arrays)  # type: ignore[arg-type]
 
 
