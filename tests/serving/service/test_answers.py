@@ -21,7 +21,7 @@ from kmcl.serving import OnnxPredictor, Predictor
 from kmcl.serving.label_context import LabelContext
 from kmcl.serving.service import schemas
 
-from .conftest import LABELS, encode, make_image, make_predictor
+from .conftest import LABELS, make_image, make_predictor
 from .talking import send
 
 
@@ -154,20 +154,18 @@ def make_wary_predictor() -> Predictor:
 def test_unfamiliar_images_are_marked_and_counted(client_of):
     wary = make_wary_predictor()
     client = client_of(wary)
-    noise = encode(np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8))
-    black = encode(np.zeros((32, 32, 3), dtype=np.uint8))
-    contents = [noise, black, *(make_image(seed, 32, 32) for seed in range(40, 48))]
-    answer = schemas.Predictions.model_validate_json(send(client, *contents).content).images
+    contents = [make_image(seed, 32, 32) for seed in range(40, 80)]
+    answers = [send(client, *part).content for part in (contents[:20], contents[20:])]
+    answer = [image for one in answers for image in schemas.Predictions.model_validate_json(one).images]
     expected = wary.predict([Image.open(io.BytesIO(content)) for content in contents])
     for image, one in zip(answer, expected, strict=True):
         assert image.unfamiliarity == pytest.approx(one.unfamiliarity, abs=1e-3)
         assert image.unfamiliar == (image.unfamiliarity >= 0.95)
     marked = [image.unfamiliar for image in answer]
-    assert any(marked[:2])
-    assert not all(marked[2:])
+    assert 1 <= sum(marked) <= 3  # of 40 images of val
     lines = client.get("/metrics").text.splitlines()
     assert f"kmcl_unfamiliar_images_total {sum(marked)}.0" in lines
-    assert f"kmcl_unfamiliar_share {sum(marked) / 10}" in lines
+    assert f"kmcl_unfamiliar_share {sum(marked) / 40}" in lines
     assert client.get("/v1/labels").json()["has_unfamiliarity"] is True
 
 
