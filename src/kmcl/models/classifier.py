@@ -37,6 +37,11 @@ class Classifier(nn.Module):
         self.register_buffer("pixel_scale", (1 / std).view(1, -1, 1, 1), persistent=False)
         self.register_buffer("pixel_shift", (-mean / std).view(1, -1, 1, 1), persistent=False)
 
+    @property
+    def gives_unfamiliarity(self) -> bool:
+        """Whether one of the parts says how unlike the training images an image is."""
+        return any(cast("PosthocPart", part).gives_unfamiliarity for part in self.posthoc.values())
+
     def forward(self, images: Num[Tensor, "B C H W"]) -> HeadOutput:
         """Score images, uint8 between 0 and 255 or floating point between 0 and 1."""
         return self.score(self.encode(images))

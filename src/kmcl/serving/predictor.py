@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self
 
 import torch
 from huggingface_hub import ModelHubMixin
@@ -21,9 +21,6 @@ from kmcl.models.folder import (
 )
 from kmcl.serving.image_predictor import BatchScores, ImagePredictor
 from kmcl.serving.predictions import Pixels
-
-if TYPE_CHECKING:
-    from kmcl.posthoc import PosthocPart
 
 CARD_FILE = "README.md"
 
@@ -46,8 +43,7 @@ class Predictor(ImagePredictor, ModelHubMixin):
 
     @property
     def has_unfamiliarity(self) -> bool:
-        parts = self.classifier.posthoc.values()
-        return any(cast("PosthocPart", part).gives_unfamiliarity for part in parts)
+        return self.classifier.gives_unfamiliarity
 
     @torch.inference_mode()
     def score(self, images: Pixels) -> BatchScores:
