@@ -202,7 +202,7 @@ def test_settings_can_be_shown():
         ),
         (
             ["train", "digits", "--posthoc", "kernel_vot"],
-            "kmcl: post-hoc part must be one of frozen_gp, kernel_vote; got 'kernel_vot'",
+            "kmcl: post-hoc part must be one of frozen_gp, kernel_vote, unfamiliarity; got 'kernel_vot'",
         ),
         (
             ["train", "digits", "--recipe", "finetune", "--posthoc", "frozen_gp"],

@@ -5,19 +5,22 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
 import pandas as pd
 import pytest
 
-from kmcl.cli import prediction_forms
+from kmcl.cli import predict, prediction_forms
 from kmcl.cli.predict import _WRITERS
 from kmcl.cli.prediction_forms import write_json_array, write_parquet, write_wide_csv
 from kmcl.errors import InputError
+from kmcl.evaluation.unfamiliarity import SENTENCE
 from kmcl.serving import ImagePrediction, LabelPrediction, PredictionList
 
 LABELS = ("cat", "hot, dog")
+SHARES = (0.1, 0.94, 0.95, 0.999, 0.0)
 
 
 @pytest.fixture
@@ -83,3 +86,48 @@ def test_an_array_holds_the_lines(predictions, count):
     file = io.StringIO()
     write_json_array(file, predictions[:count], write_names)
     assert json.loads(file.getvalue()) == [f"{number}.png" for number in range(count)]
+
+
+@pytest.fixture
+def with_unfamiliarity(predictions) -> PredictionList:
+    return PredictionList(
+        replace(one, unfamiliarity=share) for one, share in zip(predictions, SHARES, strict=True)
+    )
+
+
+def test_the_unfamiliarity_is_the_last_column_of_tables(with_unfamiliarity, tmp_path: Path):
+    file = io.StringIO()
+    write_wide_csv(file, with_unfamiliarity[1:2], LABELS, unfamiliarity=True)
+    assert file.getvalue() == 'image,cat,"hot, dog",unfamiliarity\n1.png,0.1,0.1,0.94\n'
+    with pytest.raises(InputError, match="column 'unfamiliarity' for the images"):
+        write_wide_csv(file, with_unfamiliarity, ("unfamiliarity", "cat"), unfamiliarity=True)
+    frame = with_unfamiliarity.to_frame()
+    assert frame["unfamiliarity"].tolist() == [share for share in SHARES for _ in LABELS]
+    assert frame.columns[-1] == with_unfamiliarity.to_frame(wide=True).columns[-1] == "unfamiliarity"
+    assert with_unfamiliarity.to_frame(wide=True)["unfamiliarity"].tolist() == list(SHARES)
+    for wide in (False, True):
+        write_parquet(tmp_path / "a.parquet", iter(with_unfamiliarity), LABELS, wide, unfamiliarity=True)
+        read = pd.read_parquet(tmp_path / "a.parquet")
+        assert read["unfamiliarity"].max() == 0.999
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "json", "table"])
+def test_every_form_has_the_unfamiliarity_if_the_model_gives_it(predictions, with_unfamiliarity, form):
+    for given, known in ((predictions, False), (with_unfamiliarity, True)):
+        file = io.StringIO()
+        predict._WRITERS[form](file, given, sigma=False, unfamiliarity=known)
+        text = file.getvalue()
+        assert ("unfamiliarity" in text) == known
+        if form == "table":
+            assert text.count("unlike the training images") == (2 if known else 0)
+        elif form == "csv":
+            rows = pd.read_csv(io.StringIO(text))
+            assert not known or rows["unfamiliarity"].tolist()[:3] == [0.1, 0.1, 0.94]
+        elif known:
+            first = json.loads(text)[2] if form == "json" else json.loads(text.splitlines()[2])
+            assert first["unfamiliarity"] == 0.95
+
+
+def test_a_notebook_says_that_a_picture_is_unfamiliar(predictions, with_unfamiliarity):
+    assert with_unfamiliarity._repr_html_().count(SENTENCE) == 2
+    assert SENTENCE not in predictions._repr_html_()

@@ -18,13 +18,14 @@ def test_a_saved_file_gives_the_same_predictions(tmp_path: Path) -> None:
         labels=("person", "dog, brown", "µ-scope", "d", "e", "f"),
         features=np.arange(200 * 3, dtype=np.float32).reshape(200, 3),
         groups=tuple(f"patient {index % 7}" if index % 3 else "" for index in range(200)),
+        unfamiliarity=np.linspace(0, 1, 200, dtype=np.float32),
     )
     original.save(tmp_path / "val.npz")
     loaded = Predictions.load(tmp_path / "val.npz")
     assert loaded.labels == original.labels
     assert loaded.names == original.names
     assert loaded.groups == original.groups
-    for name in ("scores", "targets", "ignored", "sigma", "features"):
+    for name in ("scores", "targets", "ignored", "sigma", "features", "unfamiliarity"):
         np.testing.assert_array_equal(getattr(loaded, name), getattr(original, name))
         assert getattr(loaded, name).dtype == getattr(original, name).dtype
     assert [path.name for path in tmp_path.iterdir()] == ["val.npz"]
@@ -37,6 +38,19 @@ def test_absent_arrays_stay_absent(tmp_path: Path) -> None:
     assert loaded.sigma is None
     assert loaded.features is None
     assert loaded.groups is None
+    assert loaded.unfamiliarity is None
+
+
+def test_an_unfamiliarity_out_of_range_is_named() -> None:
+    plain = from_arrays([[0.5], [0.25]], [[1], [0]])
+    for values, message in (
+        (np.array([0.5], dtype=np.float32), "unfamiliarity must be 2 numbers of float32, one per image, got"),
+        (np.array([0.5, 0.5]), "unfamiliarity must be 2 numbers of float32"),
+        (np.array([0.5, 1.5], dtype=np.float32), r"unfamiliarity must be in \[0, 1\], got 1.5 for image"),
+        (np.array([np.nan, 0.5], dtype=np.float32), "unfamiliarity must be in"),
+    ):
+        with pytest.raises(InputError, match=message):
+            replace(plain, unfamiliarity=values)
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

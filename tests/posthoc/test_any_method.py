@@ -52,10 +52,15 @@ def test_logits_are_those_of_the_head_and_the_corrections(method):
         output = classifier.head(encoded)
         expected = output.logits
         for part in classifier.posthoc.values():
-            correction = part(part.observe(encoded, output))
-            assert correction.abs().max() > 1e-3
+            observations = part.observe(encoded, output)
+            correction = part(observations)
+            assert (correction.abs().max() > 1e-3) != part.gives_unfamiliarity
             expected = expected + correction
-        torch.testing.assert_close(classifier(images).logits, expected)
+            if part.gives_unfamiliarity:
+                unfamiliarity = part.unfamiliarity(observations)
+        found = classifier(images)
+        torch.testing.assert_close(found.logits, expected)
+        torch.testing.assert_close(found.unfamiliarity, unfamiliarity)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -67,6 +72,7 @@ def test_a_model_is_saved_and_loaded_with_its_parts(method, tmp_path):
     assert list(loaded.posthoc) == list(PARTS)
     with torch.no_grad():
         torch.testing.assert_close(loaded(images).logits, classifier(images).logits)
+        torch.testing.assert_close(loaded(images).unfamiliarity, classifier(images).unfamiliarity)
 
 
 @pytest.mark.parametrize("method", ["kmcl", "asl", "mulsupcon"])
@@ -119,7 +125,7 @@ def test_parts_are_spelled_on_the_command_line():
         8192,
     ]
     for text, message in (
-        ("frozen", r"post-hoc part must be one of frozen_gp, kernel_vote; got 'frozen'"),
+        ("frozen", r"post-hoc part must be one of frozen_gp, kernel_vote, unfamiliarity; got 'frozen'"),
         ("frozen_gp,frozen_gp", "frozen_gp is given twice"),
         ("frozen_gp:max_images=0", "frozen_gp: max_images: .* greater than or equal to 1; got '0'"),
         ("frozen_gp:size=3", "frozen_gp has no option 'size'; it has max_images"),

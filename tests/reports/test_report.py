@@ -268,6 +268,6 @@ def test_the_summary_shows_values_and_not_settings_objects(report_of_two: Path):
     assert found["data"] == ["digits", "digits"]
     assert found["method"] == ["kmcl", "asl"]
     assert found["encoder"] == ["test_convnext", "test_convnext"]
-    assert found["posthoc"] == ["kernel_vote", "none"]
+    assert found["posthoc"] == ["kernel_vote,unfamiliarity", "none"]
     assert "name=&#x27;" not in html
     assert "name='" not in html

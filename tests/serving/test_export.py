@@ -101,7 +101,7 @@ def test_onnx_gives_the_same_predictions(predictor: Predictor, model_file: Path,
 
 
 def with_fitted_parts(method: str, scenes: np.ndarray) -> Predictor:
-    """With both post-hoc parts, fitted to the scenes, with the largest weight they can have."""
+    """With all post-hoc parts, fitted to some of the scenes, with the largest weight they can have."""
     predictor = make_predictor(method, "test_resnet", frozen_stages=2)
     classifier = predictor.classifier
     targets = torch.eye(20, 10, dtype=torch.int8)
@@ -111,7 +111,7 @@ def with_fitted_parts(method: str, scenes: np.ndarray) -> Predictor:
         for name in PARTS:
             part = find_part(name)(classifier.encoder, 10)
             observations = part.observe(encoded, output)
-            part.fit(observations, targets, find_part(name).Options(), seed=0)
+            part.fit(observations[:12], targets[:12], find_part(name).Options(), seed=0)
             part.tune(observations, torch.zeros(20, 10), lambda logits: logits.abs().mean())
             classifier.posthoc[name] = part
     held = tuple(FittedPart(name, part.sizes) for name, part in classifier.posthoc.items())
@@ -128,9 +128,21 @@ def test_post_hoc_parts_are_exported(method: str, scenes, tmp_path: Path):
         file_format = "onnx" if name.endswith("onnx") else "torch"
         exported = export_model(predictor, tmp_path / name, scenes, file_format=file_format)
         assert exported.score_difference < 1e-5
-    np.testing.assert_allclose(
-        OnnxPredictor(tmp_path / "model.onnx").score(scenes).score, expected, atol=1e-5
-    )
+        assert exported.unfamiliarity_difference < 1e-3
+    read = OnnxPredictor(tmp_path / "model.onnx")
+    assert read.has_unfamiliarity
+    found = read.score(scenes)
+    np.testing.assert_allclose(found.score, expected, atol=1e-5)
+    np.testing.assert_allclose(found.unfamiliarity, predictor.score(scenes).unfamiliarity, atol=1e-3)
+    assert np.ptp(found.unfamiliarity) > 0.5
+    assert (found.sigma is None) == (method == "asl")
+
+
+def test_a_model_without_the_part_has_no_unfamiliarity(predictor: Predictor, model_file: Path, scenes):
+    for one in (predictor, OnnxPredictor(model_file)):
+        assert not one.has_unfamiliarity
+        assert one.score(scenes[:1]).unfamiliarity is None
+        assert one.predict(scenes[0])[0].unfamiliarity is None
 
 
 def test_a_photograph_is_resized_as_for_the_model(predictor: Predictor, model_file: Path):

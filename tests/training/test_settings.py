@@ -88,8 +88,8 @@ def test_every_setting_has_one_flat_name_of_its_own():
 @pytest.mark.parametrize(
     ("flags", "names"),
     [
-        ({}, ["kernel_vote"]),  # a Gaussian process needs frozen stages
-        ({"frozen_stages": 2}, ["frozen_gp", "kernel_vote"]),
+        ({}, ["kernel_vote", "unfamiliarity"]),  # a Gaussian process needs frozen stages
+        ({"frozen_stages": 2}, ["frozen_gp", "kernel_vote", "unfamiliarity"]),
         ({"frozen_stages": 2, "posthoc": "none"}, []),
         ({"method": "asl", "frozen_stages": 2}, []),
         ({"method": "asl", "posthoc": "kernel_vote"}, ["kernel_vote"]),

@@ -97,8 +97,8 @@ def test_the_folder_holds_the_whole_run(finished: Path):
 
 def test_kmcl_keeps_its_training_images_and_predicts_with_their_vote(finished: Path, without_vote: Path):
     classifier, description = load_model(finished / "model")
-    (fitted,) = description.posthoc
-    assert fitted.name == "kernel_vote"
+    fitted = description.posthoc[0]
+    assert [part.name for part in description.posthoc] == ["kernel_vote", "unfamiliarity"]
     vote = classifier.posthoc["kernel_vote"]
     num_images = len(open_dataset("digits", size=120).splits["train"])
     assert fitted.sizes == vote.sizes == {"num_images": num_images, "feature_dim": len(vote.centre)}

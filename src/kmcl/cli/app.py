@@ -19,6 +19,7 @@ from kmcl.cli.figure import figure_app
 from kmcl.cli.import_released import import_released
 from kmcl.cli.interruption import INTERRUPTED, TERMINATED, leave_at_once
 from kmcl.cli.missing_packages import explain_missing_package
+from kmcl.cli.monitor import monitor
 from kmcl.cli.predict import predict
 from kmcl.cli.push import push
 from kmcl.cli.report import report
@@ -51,6 +52,7 @@ def make_app(arguments: Sequence[str] | None = None) -> typer.Typer:
     app.command()(explain)
     app.command()(export)
     app.command()(serve)
+    app.command()(monitor)
     app.command()(push)
     app.command("import-released")(import_released)
     app.command()(complexity)

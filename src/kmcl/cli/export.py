@@ -71,6 +71,7 @@ def export(
         "num_images": exported.num_images,
         "score_difference": exported.score_difference,
         "sigma_difference": exported.sigma_difference,
+        "unfamiliarity_difference": exported.unfamiliarity_difference,
         "decisions_changed": exported.decisions_changed,
         "map": None if cost is None else cost._asdict(),
         "guarantee": None if promised is None else promised.in_words(predictor.labels),
@@ -86,12 +87,13 @@ def _default_output(run: Path, suffix: str, int8: bool) -> Path:
 
 
 def _sentences(report: dict[str, Any]) -> str:
-    sigma = report["sigma_difference"]
+    sigma, unfamiliarity = report["sigma_difference"], report["unfamiliarity_difference"]
     lines = [
         f"{report['file']}: {report['bytes'] / 1e6:.1f} MB, {report['precision']}",
         f"largest difference from the model on {report['num_images']} {report['checked_on']}: "
         f"{report['score_difference']:.1e} of a score"
-        + ("" if sigma is None else f", {sigma:.1e} of a sigma"),
+        + ("" if sigma is None else f", {sigma:.1e} of a sigma")
+        + ("" if unfamiliarity is None else f", {unfamiliarity:.1e} of an unfamiliarity"),
     ]
     lines.append(f"decisions changed: {100 * report['decisions_changed']:.2f} %")
     if report["map"] is not None:

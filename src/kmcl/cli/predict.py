@@ -62,7 +62,9 @@ def predict(
 ) -> None:
     """Predict the labels of images: probability with its 90 % interval, threshold and decision.
 
-    A label is present where its probability reaches its threshold; both are calibrated on val.
+    A label is present where its probability reaches its threshold; both are calibrated on val. The
+    unfamiliarity of an image is the share of val that is less unlike the training images, if the model has
+    that post-hoc part; from 0.95 on the image counts as unlike them.
     Unreadable images are reported and skipped; the exit status is then 1. Files of a folder that are no
     images are listed.
     """
@@ -104,10 +106,13 @@ def predict(
 
         if form == "parquet" and output is not None:
             with _replacing(output) as temporary:
-                write_parquet(temporary, readable(), predictor.labels, wide, sigma)
+                write_parquet(
+                    temporary, readable(), predictor.labels, wide, sigma, predictor.has_unfamiliarity
+                )
         else:
-            wide_csv = partial(write_wide_csv, labels=predictor.labels)
-            by_label = partial(_WRITERS[form], sigma=sigma, unsure=cutoff is not None)
+            known = predictor.has_unfamiliarity
+            wide_csv = partial(write_wide_csv, labels=predictor.labels, unfamiliarity=known)
+            by_label = partial(_WRITERS[form], sigma=sigma, unsure=cutoff is not None, unfamiliarity=known)
             write: WriteLines = wide_csv if wide else by_label
             with _open_output(output) as file:
                 write(file, readable())
@@ -139,27 +144,38 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 
 def _write_json(
-    file: TextIO, predictions: Iterable[ImagePrediction], sigma: bool, unsure: bool = False
+    file: TextIO,
+    predictions: Iterable[ImagePrediction],
+    sigma: bool,
+    unsure: bool = False,
+    unfamiliarity: bool = False,
 ) -> None:
     from kmcl.serving.predictions import label_columns
 
     columns = label_columns(sigma, unsure)
     for prediction in predictions:
         labels = [{name: getattr(label, name) for name in columns} for label in prediction.labels]
-        file.write(json.dumps({"image": prediction.name, "labels": labels}) + "\n")
+        of_image = {"unfamiliarity": prediction.unfamiliarity} if unfamiliarity else {}
+        file.write(json.dumps({"image": prediction.name, **of_image, "labels": labels}) + "\n")
 
 
 def _write_csv(
-    file: TextIO, predictions: Iterable[ImagePrediction], sigma: bool, unsure: bool = False
+    file: TextIO,
+    predictions: Iterable[ImagePrediction],
+    sigma: bool,
+    unsure: bool = False,
+    unfamiliarity: bool = False,
 ) -> None:
     from kmcl.serving.predictions import label_columns
 
     columns = label_columns(sigma, unsure)
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["image", *columns])
+    writer.writerow(["image", *columns, *(["unfamiliarity"] if unfamiliarity else [])])
     for prediction in predictions:
+        of_image = [_csv_cell(prediction.unfamiliarity)] if unfamiliarity else []
         for label in prediction.labels:
-            writer.writerow([prediction.name, *(_csv_cell(getattr(label, name)) for name in columns)])
+            cells = [_csv_cell(getattr(label, name)) for name in columns]
+            writer.writerow([prediction.name, *cells, *of_image])
 
 
 def _csv_cell(value: str | float | None) -> str | int:
@@ -172,20 +188,29 @@ def _csv_cell(value: str | float | None) -> str | int:
 
 
 def _write_table(
-    file: TextIO, predictions: Iterable[ImagePrediction], sigma: bool, unsure: bool = False
+    file: TextIO,
+    predictions: Iterable[ImagePrediction],
+    sigma: bool,
+    unsure: bool = False,
+    unfamiliarity: bool = False,
 ) -> None:
-    """One line per image: its present labels with probability and interval, and those that are unsure."""
+    """One line per image: its present labels with probability and interval, and what to be careful about."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table("image", f"labels: probability (90 % interval){', sigma' if sigma else ''}")
     if unsure:
         table.add_column("left to a person, present or not")
+    if unfamiliarity:
+        table.add_column("unfamiliarity", justify="right")
     for prediction in predictions:
         labels = [_in_words(label, sigma) for label in prediction.present]
         cells = [prediction.name, "; ".join(labels) or "none"]
         if unsure:
             cells.append(", ".join(label.label for label in prediction.labels if label.unsure) or "none")
+        if prediction.unfamiliarity is not None:
+            mark = "unlike the training images: " if prediction.is_unfamiliar else ""
+            cells.append(f"{mark}{prediction.unfamiliarity:.3f}")
         table.add_row(*cells)
     # In a pipe or file, names are not truncated to the width of a terminal.
     Console(file=file, width=None if file.isatty() else 1000).print(table)
@@ -199,9 +224,14 @@ def _in_words(label: LabelPrediction, sigma: bool) -> str:
 
 
 def _write_json_array(
-    file: TextIO, predictions: Iterable[ImagePrediction], sigma: bool, unsure: bool = False
+    file: TextIO,
+    predictions: Iterable[ImagePrediction],
+    sigma: bool,
+    unsure: bool = False,
+    unfamiliarity: bool = False,
 ) -> None:
-    write_json_array(file, predictions, partial(_write_json, sigma=sigma, unsure=unsure))
+    write = partial(_write_json, sigma=sigma, unsure=unsure, unfamiliarity=unfamiliarity)
+    write_json_array(file, predictions, write)
 
 
 _WRITERS: dict[str, Callable[..., None]] = {

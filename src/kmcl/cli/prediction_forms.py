@@ -62,13 +62,18 @@ def write_json_array(file: TextIO, predictions: Iterable[ImagePrediction], write
     file.write("\n]\n")
 
 
-def write_wide_csv(file: TextIO, predictions: Iterable[ImagePrediction], labels: Sequence[str]) -> None:
-    """One row per image: its name, then the probability of each label."""
-    _require_no_image_label(labels)
+def write_wide_csv(
+    file: TextIO, predictions: Iterable[ImagePrediction], labels: Sequence[str], unfamiliarity: bool = False
+) -> None:
+    """One row per image: its name, the probability of each label, and the unfamiliarity if there is one."""
+    _require_no_other_label(labels, unfamiliarity)
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["image", *labels])
+    writer.writerow(["image", *labels, *(["unfamiliarity"] if unfamiliarity else [])])
     for prediction in predictions:
-        writer.writerow([prediction.name, *(f"{label.probability:.6g}" for label in prediction.labels)])
+        numbers = [label.probability for label in prediction.labels]
+        if prediction.unfamiliarity is not None:
+            numbers.append(prediction.unfamiliarity)
+        writer.writerow([prediction.name, *(f"{number:.6g}" for number in numbers)])
 
 
 def write_parquet(
@@ -77,13 +82,14 @@ def write_parquet(
     labels: Sequence[str],
     wide: bool,
     sigma: bool = False,
+    unfamiliarity: bool = False,
 ) -> None:
     """The columns of `PredictionList.to_frame`, long or wide."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     if wide:
-        _require_no_image_label(labels)
+        _require_no_other_label(labels, unfamiliarity)
     writer = None
     try:
         for frame in _frames(predictions, labels, wide, sigma):
@@ -115,6 +121,11 @@ def _frames(
             return
 
 
-def _require_no_image_label(labels: Sequence[str]) -> None:
+def _require_no_other_label(labels: Sequence[str], unfamiliarity: bool) -> None:
+    """No label is named like a column that is not one of the labels."""
     if "image" in labels:
         raise InputError("--wide has a column 'image' for the names, and the model has a label 'image' too")
+    if unfamiliarity and "unfamiliarity" in labels:
+        raise InputError(
+            "--wide has a column 'unfamiliarity' for the images, and the model has a label of that name too"
+        )

@@ -91,7 +91,7 @@ def _choice_flags() -> Iterator[Flag]:
     yield Flag(
         "posthoc",
         str,
-        "parts fitted after training: frozen_gp, kernel_vote or none; options as in "
+        "parts fitted after training: frozen_gp, kernel_vote, unfamiliarity or none; options as in "
         "kernel_vote:max_images=4096",
         "the method's",
         "Common settings",

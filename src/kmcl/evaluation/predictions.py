@@ -34,6 +34,7 @@ class Predictions:
     features: N x D float32 or None, the encoder's features.
     groups:   N names or None; images of one group (a patient) are not independent of each other. An image
               whose name is empty is in no group.
+    unfamiliarity: N float32 or None, how unlike the training images each image is, in [0, 1].
     """
 
     labels: tuple[str, ...]
@@ -44,6 +45,7 @@ class Predictions:
     sigma: Scores | None = None
     features: Scores | None = None
     groups: tuple[str, ...] | None = None
+    unfamiliarity: Scores | None = None
 
     def __post_init__(self) -> None:
         if len(set(self.labels)) != len(self.labels) or not self.labels:
@@ -66,9 +68,10 @@ class Predictions:
             raise InputError(
                 f"features must have {len(self.names)} rows, one per image, got shape {self.features.shape}"
             )
-
         if self.groups is not None and len(self.groups) != len(self.names):
             raise InputError(f"groups must be {len(self.names)}, one per image, got {len(self.groups)}")
+        if self.unfamiliarity is not None:
+            self._check_unfamiliarity(self.unfamiliarity)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -103,7 +106,12 @@ class Predictions:
             "scores": self.scores,
             "targets": self.targets,
         }
-        optional = {"ignored": self.ignored, "sigma": self.sigma, "features": self.features}
+        optional = {
+            "ignored": self.ignored,
+            "sigma": self.sigma,
+            "features": self.features,
+            "unfamiliarity": self.unfamiliarity,
+        }
         arrays |= {name: array for name, array in optional.items() if array is not None}
         if self.groups is not None:
             arrays["groups"] = np.array(self.groups, dtype=np.str_)
@@ -147,6 +155,17 @@ class Predictions:
             raise InputError(f"{path}: an array is missing or unknown ({error})") from error
         except InputError as error:
             raise InputError(f"{path}: {error}") from error
+
+    def _check_unfamiliarity(self, values: Scores) -> None:
+        if values.shape != (len(self.names),) or values.dtype != np.float32:
+            raise InputError(
+                f"unfamiliarity must be {len(self.names)} numbers of float32, one per image, "
+                f"got shape {values.shape} of {values.dtype}"
+            )
+        wrong = np.flatnonzero(~((values >= 0) & (values <= 1)))
+        if len(wrong):
+            name = self.names[int(wrong[0])]
+            raise InputError(f"unfamiliarity must be in [0, 1], got {values[wrong[0]]} for image {name!r}")
 
     def _check_range(self, argument: str, array: npt.NDArray[Any], valid: Mask, bound: str) -> None:
         """Name the first image and label whose value is out of range (NaN is in no range)."""

@@ -19,12 +19,14 @@ class HeadOutput(NamedTuple):
     features: the vectors that its kernels or its classifier act on, used for label similarities.
     mixture:  the kernel mixture, where the head has one.
     branches: logits of a head's parts, if its loss trains each of them in addition to their combination.
+    unfamiliarity: how unlike the training images each image is, from 0 to 1, where a post-hoc part gives it.
     """
 
     logits: Float[Tensor, "B L"]
     features: Float[Tensor, "B D"]
     mixture: KernelMixture | None
     branches: tuple[Float[Tensor, "B L"], ...] = ()
+    unfamiliarity: Float[Tensor, " B"] | None = None
 
     @property
     def probabilities(self) -> Float[Tensor, "B L"]:

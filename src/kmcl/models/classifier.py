@@ -37,6 +37,11 @@ class Classifier(nn.Module):
         self.register_buffer("pixel_scale", (1 / std).view(1, -1, 1, 1), persistent=False)
         self.register_buffer("pixel_shift", (-mean / std).view(1, -1, 1, 1), persistent=False)
 
+    @property
+    def gives_unfamiliarity(self) -> bool:
+        """Whether one of the parts says how unlike the training images an image is."""
+        return any(cast("PosthocPart", part).gives_unfamiliarity for part in self.posthoc.values())
+
     def forward(self, images: Num[Tensor, "B C H W"]) -> HeadOutput:
         """Score images, uint8 between 0 and 255 or floating point between 0 and 1."""
         return self.score(self.encode(images))
@@ -53,10 +58,14 @@ class Classifier(nn.Module):
     def score(self, encoded: EncoderFeatures) -> HeadOutput:
         """The head's output with the corrections of the post-hoc parts."""
         output: HeadOutput = self.head(encoded)
-        logits = output.logits
-        for part in self.posthoc.values():
-            logits = logits + part(cast("PosthocPart", part).observe(encoded, output))
-        return output._replace(logits=logits)
+        logits, unfamiliarity = output.logits, output.unfamiliarity
+        for module in self.posthoc.values():
+            part = cast("PosthocPart", module)
+            observations = part.observe(encoded, output)
+            logits = logits + part(observations)
+            if part.gives_unfamiliarity:
+                unfamiliarity = part.unfamiliarity(observations)
+        return output._replace(logits=logits, unfamiliarity=unfamiliarity)
 
     def score_rows(self, rows: Float[Tensor, "B R"]) -> HeadOutput:
         """`forward` from the rows that `frozen_rows` gave."""

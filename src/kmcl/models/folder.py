@@ -62,7 +62,7 @@ def build_classifier(
         in_channels=description.in_channels,
         image_size=description.image_size,
         frozen_stages=description.frozen_stages,
-        taps=taps or any(part.needs_frozen_stages for part in parts.values()),
+        taps=taps or any(part.uses_taps(description.frozen_stages) for part in parts.values()),
     )
     opened.mean = description.mean or opened.mean
     opened.std = description.std or opened.std

@@ -53,6 +53,8 @@ def _agree(output: HeadOutput, expected: HeadOutput) -> bool:
     pairs = [(output.logits, expected.logits), (output.features, expected.features)]
     if output.sigma is not None and expected.sigma is not None:
         pairs.append((output.sigma, expected.sigma))
+    if output.unfamiliarity is not None and expected.unfamiliarity is not None:
+        pairs.append((output.unfamiliarity, expected.unfamiliarity))
     return all(torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE) for one, other in pairs)
 
 

@@ -1,4 +1,6 @@
-"""Parts that are fitted after training and correct any classifier's logits."""
+"""Parts that are fitted after training, for any classifier: they correct its logits, or say how unlike the
+training images an image is.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from kmcl.posthoc.kernel_vote import KernelVote
     from kmcl.posthoc.options import PosthocOptions
     from kmcl.posthoc.registry import PARTS, find_part
+    from kmcl.posthoc.unfamiliarity import Unfamiliarity
 
 __all__ = [
     "PARTS",
@@ -19,6 +22,7 @@ __all__ = [
     "KernelVote",
     "PosthocOptions",
     "PosthocPart",
+    "Unfamiliarity",
     "find_part",
 ]
 
@@ -28,6 +32,7 @@ _HOMES = {
     "KernelVote": "kmcl.posthoc.kernel_vote",
     "PosthocOptions": "kmcl.posthoc.options",
     "PosthocPart": "kmcl.posthoc.interface",
+    "Unfamiliarity": "kmcl.posthoc.unfamiliarity",
     "find_part": "kmcl.posthoc.registry",
 }
 

@@ -1,4 +1,6 @@
-"""The interface of post-hoc parts: fitted after training, for any classifier, they correct its logits."""
+"""The interface of post-hoc parts: fitted after training, for any classifier, they correct its logits, or say
+how unlike the training images an image is.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class PosthocPart(nn.Module, ABC):
-    """A correction that is added to a classifier's logits.
+    """A correction that is added to a classifier's logits, or a number for each image, or both.
 
     It is built from the encoder before training, as `Part(encoder, num_labels)`; after training it observes
     the training images (`observe`), is fitted on them (`fit`) and weighted on val (`tune`). `sizes` are the
@@ -29,7 +31,11 @@ class PosthocPart(nn.Module, ABC):
 
     Options: ClassVar[type[PosthocOptions]]
     needs_frozen_stages: ClassVar[bool] = False
-    """Whether it reads the encoder's frozen stages, `EncoderFeatures.taps`."""
+    """Whether it cannot do without the encoder's frozen stages, `EncoderFeatures.taps`."""
+    reads_frozen_stages: ClassVar[bool] = False
+    """Whether it reads them where there are any."""
+    gives_unfamiliarity: ClassVar[bool] = False
+    """Whether `unfamiliarity` gives a number per image."""
 
     @property
     @abstractmethod
@@ -68,6 +74,15 @@ class PosthocPart(nn.Module, ABC):
     @abstractmethod
     def forward(self, observations: Float[Tensor, "B S"]) -> Float[Tensor, "B L"]:
         """What is added to the logits."""
+
+    def unfamiliarity(self, observations: Float[Tensor, "B S"]) -> Float[Tensor, " B"]:
+        """How unlike the training images each image is, from 0 to 1."""
+        raise NotImplementedError(f"{type(self).__name__} only corrects logits")
+
+    @classmethod
+    def uses_taps(cls, num_frozen_stages: int) -> bool:
+        """Whether an encoder with so many frozen stages must give their taps to the part."""
+        return cls.needs_frozen_stages or (cls.reads_frozen_stages and num_frozen_stages > 0)
 
     @property
     def is_worth_keeping(self) -> bool:

@@ -24,6 +24,7 @@ PARTS: Registry[Any] = Registry(
     {
         "frozen_gp": "kmcl.posthoc.frozen_gp:FrozenFeatureGP",
         "kernel_vote": "kmcl.posthoc.kernel_vote:KernelVote",
+        "unfamiliarity": "kmcl.posthoc.unfamiliarity:Unfamiliarity",
     },
     type,
 )

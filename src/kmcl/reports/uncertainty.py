@@ -1,4 +1,6 @@
-"""The section on uncertainty: sigma of each label, its response to corruption, and extreme images."""
+"""The section on uncertainty: sigma of each label, its response to corruption, extreme and unfamiliar
+images.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +27,7 @@ from kmcl.reports.drawing import (
 from kmcl.reports.measured import Measured
 from kmcl.reports.run_parts import RunParts
 from kmcl.reports.thumbnails import image_thumbnail, short_name
+from kmcl.reports.unfamiliar_images import unfamiliar_blocks
 
 CORRUPTED_IMAGES = 16
 """Each is scored with every corruption at every strength: most of the time of a report on photographs."""
@@ -55,7 +58,7 @@ def uncertainty_section(
                 section.add(Missing(f"{one.name}: blur, noise and occlusion need the model and its images."))
             else:
                 section.add(corruption_picture(one, curves, ending))
-        section.add(extremes_gallery(one))
+        section.add(extremes_gallery(one), *unfamiliar_blocks(one))
     return section
 
 

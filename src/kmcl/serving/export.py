@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from kmcl.errors import InputError
-from kmcl.serving.export_metadata import INPUT, METADATA_KEY, ExportMetadata
+from kmcl.serving.export_metadata import INPUT, METADATA_KEY, OUTPUTS, ExportMetadata
 from kmcl.serving.image_predictor import BatchScores
 from kmcl.serving.predictions import Pixels
 from kmcl.serving.predictor import Predictor
@@ -27,6 +27,8 @@ from kmcl.storage.atomic import replacing
 FORMATS = {"onnx": ".onnx", "torch": ".pt2"}
 TOLERANCE = 1e-4
 """Largest difference of a score, a probability or (relative to it, where above 1) a sigma."""
+UNFAMILIARITY_TOLERANCE = 0.01
+"""It is a share of the images of val, of which several may lie close together."""
 
 TORCH_EXTRA_FILE = f"{METADATA_KEY}.json"
 CHECK_BATCH = 16
@@ -38,6 +40,7 @@ class Exported:
 
     score_difference:  the largest difference of scores and probabilities
     sigma_difference:  the largest difference of sigmas, relative where they exceed 1; None without kernels
+    unfamiliarity_difference: the largest one; None for a model without unfamiliarity
     decisions_changed: share of the decisions (image and label) that differ
     original, scores:  scores of the model and of the file on those images, to compute metrics from
     """
@@ -49,6 +52,7 @@ class Exported:
     decisions_changed: float
     original: BatchScores
     scores: BatchScores
+    unfamiliarity_difference: float | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -56,7 +60,7 @@ class Exported:
 
 
 class ExportableClassifier(nn.Module):
-    """From raw pixels to the outputs of `export_metadata.OUTPUTS`."""
+    """From raw pixels to those outputs of `export_metadata.OUTPUTS` that the model has."""
 
     def __init__(self, predictor: Predictor) -> None:
         super().__init__()
@@ -68,8 +72,8 @@ class ExportableClassifier(nn.Module):
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         output = self.classifier(images)
         probabilities = torch.sigmoid(output.logits / self.temperatures + self.biases)
-        outputs = (output.probabilities, probabilities)
-        return outputs if output.sigma is None else (*outputs, output.sigma)
+        outputs = (output.probabilities, probabilities, output.sigma, output.unfamiliarity)
+        return tuple(one for one in outputs if one is not None)
 
 
 def export_model(
@@ -92,11 +96,12 @@ def export_model(
         metadata = replace(metadata, rules=replace(metadata.rules, guarantee=None))
     try:
         with replacing(path) as partial:
+            outputs = _output_names(predictor)
             if file_format == "torch":
                 _write_torch(predictor, partial, metadata)
-                run = _torch_runner(partial)
+                run = _torch_runner(partial, outputs)
             else:
-                _write_onnx(predictor, partial, metadata, int8)
+                _write_onnx(predictor, partial, metadata, outputs, int8)
                 run = _onnx_runner(partial)
             exported = _check(predictor, run, images, partial)
             if not int8:
@@ -104,6 +109,13 @@ def export_model(
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
     return replace(exported, path=path)
+
+
+def _output_names(predictor: Predictor) -> list[str]:
+    """Those of `OUTPUTS` that the model gives, in their order."""
+    grey = np.full((1, predictor.image_size, predictor.image_size, 3), 128, dtype=np.uint8)
+    scores = predictor.score(grey)
+    return [name for name in OUTPUTS if getattr(scores, name) is not None]
 
 
 def _metadata(predictor: Predictor) -> ExportMetadata:
@@ -142,30 +154,32 @@ def _write_torch(predictor: Predictor, path: Path, metadata: ExportMetadata) -> 
     path.write_bytes(buffer.getvalue())
 
 
-def _write_onnx(predictor: Predictor, path: Path, metadata: ExportMetadata, int8: bool) -> None:
+def _write_onnx(
+    predictor: Predictor, path: Path, metadata: ExportMetadata, outputs: list[str], int8: bool
+) -> None:
     from kmcl.serving.onnx_file import write_onnx
 
-    write_onnx(_trace(predictor), path, metadata, int8=int8)
+    write_onnx(_trace(predictor), path, metadata, outputs, int8=int8)
 
 
-_Runner = Callable[[Pixels], list[Any]]
+_Runner = Callable[[Pixels], BatchScores]
 
 
 def _onnx_runner(path: Path) -> _Runner:
     from kmcl.serving.onnx_predictor import OnnxPredictor
 
-    predictor = OnnxPredictor(path)
-    return lambda images: [array for array in predictor.score(images) if array is not None]
+    return OnnxPredictor(path).score
 
 
-def _torch_runner(path: Path) -> _Runner:
+def _torch_runner(path: Path, outputs: list[str]) -> _Runner:
     with path.open("rb") as file:
         program = torch.export.load(io.BytesIO(file.read()), extra_files={TORCH_EXTRA_FILE: ""}).module()
 
-    def run(images: Pixels) -> list[Any]:
+    def run(images: Pixels) -> BatchScores:
         with torch.no_grad():
-            outputs = program(torch.from_numpy(images).permute(0, 3, 1, 2).contiguous())
-        return [output.numpy() for output in outputs]
+            found = program(torch.from_numpy(images).permute(0, 3, 1, 2).contiguous())
+        arrays = {name: array.numpy() for name, array in zip(outputs, found, strict=True)}
+        return BatchScores(*(arrays.get(name) for name in BatchScores._fields))  # type: ignore[arg-type]
 
     return run
 
@@ -176,7 +190,7 @@ def _check(predictor: Predictor, run: _Runner, images: Pixels, path: Path) -> Ex
     for first in (0, *range(1, len(images), CHECK_BATCH)):
         batch = images[first : 1 if first == 0 else first + CHECK_BATCH]
         found.append(run(batch))
-        expected.append([array for array in predictor.score(batch) if array is not None])
+        expected.append(predictor.score(batch))
     original, scores = _joined(expected), _joined(found)
     sigma_difference = None
     if original.sigma is not None and scores.sigma is not None:
@@ -188,12 +202,24 @@ def _check(predictor: Predictor, run: _Runner, images: Pixels, path: Path) -> Ex
     changed = float(
         (rules.decide(original.probability).present != rules.decide(scores.probability).present).mean()
     )
-    return Exported(path, len(images), score_difference, sigma_difference, changed, original, scores)
+    unfamiliarity_difference = None
+    if original.unfamiliarity is not None and scores.unfamiliarity is not None:
+        unfamiliarity_difference = _largest(scores.unfamiliarity - original.unfamiliarity)
+    return Exported(
+        path,
+        len(images),
+        score_difference,
+        sigma_difference,
+        changed,
+        original,
+        scores,
+        unfamiliarity_difference,
+    )
 
 
-def _joined(batches: list[list[Any]]) -> BatchScores:
-    arrays = [np.concatenate(parts) for parts in zip(*batches, strict=True)]
-    return BatchScores(arrays[0], arrays[1], arrays[2] if len(arrays) == 3 else None)
+def _joined(batches: list[BatchScores]) -> BatchScores:
+    arrays = [None if parts[0] is None else np.concatenate(parts) for parts in zip(*batches, strict=True)]
+    return BatchScores(*arrays)  # type: ignore[arg-type]
 
 
 def _largest(difference: Any) -> float:
@@ -207,4 +233,10 @@ def _require_agreement(exported: Exported, path: Path) -> None:
         raise InputError(
             f"{path}: was not written: its scores differ from the model's by {worst:.2g} on "
             f"{exported.num_images} images (allowed: {TOLERANCE:g})"
+        )
+    if (exported.unfamiliarity_difference or 0.0) > UNFAMILIARITY_TOLERANCE:
+        raise InputError(
+            f"{path}: was not written: its unfamiliarity differs from the model's by "
+            f"{exported.unfamiliarity_difference:.2g} on {exported.num_images} images "
+            f"(allowed: {UNFAMILIARITY_TOLERANCE:g})"
         )

@@ -17,9 +17,13 @@ METADATA_KEY = "kmcl"
 LARGEST_IMAGE_SIZE = 8192
 
 INPUT = "images"
-OUTPUTS = ("score", "probability", "sigma")
-"""`probability` is the calibrated score (the score itself for a model that was not calibrated); a model
-without kernels has no `sigma`. Thresholds apply to `probability`."""
+OUTPUTS = ("score", "probability", "sigma", "unfamiliarity")
+"""In their order. `probability` is the calibrated score (the score itself for a model that was not
+calibrated). Thresholds apply to `probability`. `unfamiliarity` is between 0 and 1."""
+OPTIONAL = ("sigma", "unfamiliarity")
+"""A model without kernels has no `sigma`, one without that post-hoc part no `unfamiliarity`."""
+OF_IMAGES = ("unfamiliarity",)
+"""One number per image; the others have one per image and label."""
 
 PREPROCESSING = (
     "images: batch x 3 x image_size x image_size, uint8, RGB, each resized to the square with antialiased "

@@ -17,17 +17,21 @@ from PIL import Image
 
 from kmcl.data.files import decode_image
 from kmcl.errors import InputError
-from kmcl.models.label_rules import LabelRules
+from kmcl.models.label_rules import LabelRules, rounded
 from kmcl.serving.label_context import LabelContext
 from kmcl.serving.predictions import ImageLike, ImagePrediction, LabelPrediction, Pixels, PredictionList
 
 
 class BatchScores(NamedTuple):
-    """Scores of B images and L labels, B x L each; see `LabelPrediction`."""
+    """Scores of B images and L labels, B x L each; see `LabelPrediction`.
+
+    unfamiliarity: B numbers; None for a model without that part
+    """
 
     score: npt.NDArray[np.float32]
     probability: npt.NDArray[np.floating]
     sigma: npt.NDArray[np.float32] | None
+    unfamiliarity: npt.NDArray[np.float32] | None = None
 
 
 class ImagePredictor(ABC):
@@ -51,6 +55,11 @@ class ImagePredictor(ABC):
     def image_size(self) -> int:
         """Side of the square images that `score` takes."""
         return self._image_size
+
+    @property
+    def has_unfamiliarity(self) -> bool:
+        """Whether the model says how unlike the training images an image is."""
+        return False
 
     @abstractmethod
     def score(self, images: Pixels) -> BatchScores:
@@ -87,10 +96,20 @@ class ImagePredictor(ABC):
                 errors.append(None)
             except InputError as error:
                 errors.append(str(error))
-        scored = iter(self._describe(self.score(np.stack(pixels))) if pixels else ())
+        scored = iter(self._score_and_describe(pixels) if pixels else ())
         for (_, image), name, failure in zip(batch, names, errors, strict=True):
-            labels = () if failure is not None else next(scored)
-            yield ImagePrediction(name, labels, failure, source=image)
+            labels, unfamiliarity = ((), None) if failure is not None else next(scored)
+            yield ImagePrediction(name, labels, failure, source=image, unfamiliarity=unfamiliarity)
+
+    def _score_and_describe(
+        self, pixels: Sequence[Pixels]
+    ) -> Iterator[tuple[tuple[LabelPrediction, ...], float | None]]:
+        """The labels and the unfamiliarity of each image."""
+        scores = self.score(np.stack(pixels))
+        unfamiliarity: Sequence[float | None] = [None] * len(pixels)
+        if scores.unfamiliarity is not None:
+            unfamiliarity = rounded(scores.unfamiliarity).tolist()
+        return zip(self._describe(scores), unfamiliarity, strict=True)
 
     def _describe(self, scores: BatchScores) -> list[tuple[LabelPrediction, ...]]:
         shown = self._context.shown(scores)

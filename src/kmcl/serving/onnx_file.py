@@ -6,20 +6,28 @@ import contextlib
 import logging
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from kmcl.errors import InputError
-from kmcl.serving.export_metadata import INPUT, METADATA_KEY, OUTPUTS, ExportMetadata
+from kmcl.serving.export_metadata import INPUT, METADATA_KEY, ExportMetadata
 
 
 def write_onnx(
-    traced: torch.export.ExportedProgram, path: Path, metadata: ExportMetadata, *, int8: bool
+    traced: torch.export.ExportedProgram,
+    path: Path,
+    metadata: ExportMetadata,
+    outputs: Sequence[str],
+    *,
+    int8: bool,
 ) -> None:
-    """Write a traced classifier with its metadata, optionally quantised to 8-bit weights."""
+    """Write a traced classifier with its metadata, optionally quantised to 8-bit weights.
+
+    outputs: the names of its outputs
+    """
     try:
         import onnx
         import onnxscript  # noqa: F401
@@ -29,7 +37,7 @@ def write_onnx(
         program = torch.onnx.export(
             traced,
             input_names=[INPUT],
-            output_names=list(OUTPUTS[: len(traced.graph_signature.user_outputs)]),
+            output_names=list(outputs),
             dynamo=True,
             verbose=False,
         )

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from kmcl.errors import InputError
-from kmcl.serving.export_metadata import INPUT, METADATA_KEY, OUTPUTS, ExportMetadata
+from kmcl.serving.export_metadata import INPUT, METADATA_KEY, OF_IMAGES, OPTIONAL, OUTPUTS, ExportMetadata
 from kmcl.serving.image_predictor import BatchScores, ImagePredictor
 from kmcl.serving.predictions import Pixels
 
@@ -51,7 +51,13 @@ class OnnxPredictor(ImagePredictor):
         named = dict(zip(self._outputs, results, strict=True))
         if not all(np.isfinite(array).all() for array in results):
             raise InputError(f"{self.path}: gives scores that are not finite; its weights are damaged")
-        return BatchScores(named["score"], named["probability"], named.get("sigma"))
+        return BatchScores(
+            named["score"], named["probability"], named.get("sigma"), named.get("unfamiliarity")
+        )
+
+    @property
+    def has_unfamiliarity(self) -> bool:
+        return "unfamiliarity" in self._outputs
 
     def use_cores(self, number: int) -> None:
         """Score on that many cores; without this call, on all."""
@@ -71,8 +77,9 @@ class OnnxPredictor(ImagePredictor):
                 f"{self.path}: must take uint8 {INPUT} of 3 x {side} x {side}; takes {self._inputs}"
             )
         outputs = list(self._outputs.items())
-        allowed = [[(name, [num_labels]) for name in OUTPUTS[:count]] for count in (2, 3)]
-        if outputs not in allowed:
+        shapes = {name: [] if name in OF_IMAGES else [num_labels] for name in OUTPUTS}
+        names = [name for name in OUTPUTS if name in self._outputs or name not in OPTIONAL]
+        if outputs != [(name, shapes[name]) for name in names]:
             raise InputError(f"{self.path}: must give {OUTPUTS} of {num_labels} labels; gives {outputs}")
 
     def _check_numbers(self) -> None:

@@ -17,6 +17,7 @@ from PIL import Image
 
 from kmcl.data.files import decode_image
 from kmcl.errors import InputError
+from kmcl.evaluation.unfamiliarity import SENTENCE
 from kmcl.serving.predictions import ImageLike, ImagePrediction, LabelPrediction
 
 MAX_IMAGES = 30
@@ -64,13 +65,14 @@ def _labels(prediction: ImagePrediction) -> str:
     shown = [label for place, label in enumerate(by_probability) if place < MAX_LABELS or label.present]
     present = ", ".join(escape(label.label[:MAX_NAME]) for label in prediction.present)
     heading = present or '<span style="font-weight:400;opacity:.7">no label reaches its threshold</span>'
+    warning = f'<div style="color:{_ERROR};margin-bottom:6px">{SENTENCE}</div>'
     left = len(by_probability) - len(shown)
     more = (
         f'<div style="font-size:12px;opacity:.7;margin-top:4px">and {left} more labels</div>' if left else ""
     )
     return (
         '<div style="font-weight:600;font-size:15px;margin-bottom:6px;overflow-wrap:anywhere">'
-        f"{heading}</div>"
+        f"{heading}</div>{warning if prediction.is_unfamiliar else ''}"
         f"{''.join(map(_bar, shown))}{more}"
     )
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from kmcl.errors import InputError
+from kmcl.evaluation.unfamiliarity import UNFAMILIAR_FROM
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,12 +64,20 @@ class ImagePrediction:
     """One image: its labels in the model's order, or why it could not be read.
 
     source: the path or image that was predicted, for display; None where it is not known
+    unfamiliarity: how unlike the training images it is, from 0 to 1: the share of val that is less unlike
+                   them; None for a model without that post-hoc part
     """
 
     name: str
     labels: tuple[LabelPrediction, ...]
     error: str | None = None
     source: ImageLike | None = field(default=None, repr=False, compare=False)
+    unfamiliarity: float | None = None
+
+    @property
+    def is_unfamiliar(self) -> bool:
+        """Whether the image counts as unlike the training images, which 5 % of val do."""
+        return self.unfamiliarity is not None and self.unfamiliarity >= UNFAMILIAR_FROM
 
     def leaving(self, cutoff: float) -> ImagePrediction:
         """With the decisions marked whose probability of an error is above the cut-off."""
@@ -103,6 +112,7 @@ class PredictionList(list[ImagePrediction]):
                (NaN without calibration), threshold, present and score; an unreadable image has no row.
                True for one row per image, named by the index, and one column of probabilities per label;
                an unreadable image has NaN in all of them.
+               The last column is the image's unfamiliarity, if the model gives it.
         sigma: with a column sigma too (NaN without kernels), where there are columns of that kind.
         """
         try:
@@ -111,8 +121,14 @@ class PredictionList(list[ImagePrediction]):
             raise InputError("a DataFrame needs pandas: pip install pandas") from error
         if wide:
             return self._wide_frame()
-        columns = label_columns(sigma, any(label.unsure is not None for one in self for label in one.labels))
-        rows = [{"image": one.name, **asdict(label)} for one in self for label in one.labels]
+        unsure = any(label.unsure is not None for one in self for label in one.labels)
+        of_images = ["unfamiliarity"] if self._has_unfamiliarity else []
+        columns = [*label_columns(sigma, unsure), *of_images]
+        rows = [
+            {"image": one.name, **asdict(label), "unfamiliarity": one.unfamiliarity}
+            for one in self
+            for label in one.labels
+        ]
         frame = pd.DataFrame(rows, columns=["image", *columns])
         return frame.astype({name: bool if name in ("present", "unsure") else float for name in columns[1:]})
 
@@ -127,7 +143,15 @@ class PredictionList(list[ImagePrediction]):
             for one in self
         ]
         index = pd.Index([one.name for one in self], name="image")
-        return pd.DataFrame(rows, index=index, columns=labels, dtype=float)
+        frame = pd.DataFrame(rows, index=index, columns=labels, dtype=float)
+        if self._has_unfamiliarity:
+            unfamiliarity = pd.Series([one.unfamiliarity for one in self], index=index, dtype=float)
+            frame.insert(len(labels), "unfamiliarity", unfamiliarity.to_numpy(), allow_duplicates=True)
+        return frame
+
+    @property
+    def _has_unfamiliarity(self) -> bool:
+        return any(one.unfamiliarity is not None for one in self)
 
     def _repr_html_(self) -> str:
         from kmcl.serving.prediction_html import predictions_to_html

@@ -41,6 +41,10 @@ class Predictor(ImagePredictor, ModelHubMixin):
         self.description = description
         self.source = source
 
+    @property
+    def has_unfamiliarity(self) -> bool:
+        return self.classifier.gives_unfamiliarity
+
     @torch.inference_mode()
     def score(self, images: Pixels) -> BatchScores:
         batch = torch.from_numpy(images).permute(0, 3, 1, 2)
@@ -49,6 +53,9 @@ class Predictor(ImagePredictor, ModelHubMixin):
             score=output.probabilities.float().cpu().numpy(),
             probability=self.rules.calibrate(output.logits.float().cpu().numpy()),
             sigma=None if output.sigma is None else output.sigma.float().cpu().numpy(),
+            unfamiliarity=None
+            if output.unfamiliarity is None
+            else output.unfamiliarity.float().cpu().numpy(),
         )
 
     def resize(self, image: Pixels) -> Pixels:

@@ -97,7 +97,8 @@ class Finalisation:
     def _load(self) -> tuple[Classifier, ModelDescription]:
         """The best model so far, as training saved it."""
         remove_unlisted_parts(self.run.model)
-        need_taps = any(part.needs_frozen_stages for part in self.parts.values())
+        num_frozen = self.settings.encoder.frozen_stages
+        need_taps = any(part.uses_taps(num_frozen) for part in self.parts.values())
         classifier, description = load_model(self.run.model, self.module, taps=need_taps)
         return classifier.to(self.device), description
 

@@ -26,7 +26,9 @@ def predict_split(
     on_progress: Callable[[int], object] | None = None,
     on_batch: Callable[[EncoderFeatures, HeadOutput], object] | None = None,
 ) -> Predictions:
-    """Scores, sigma and features of every image of a split, in its order, on the classifier's device.
+    """Scores, sigma, features and unfamiliarity of every image of a split, in its order.
+
+    The images are scored on the classifier's device.
 
     from_rows:   the loader yields rows of the encoder's frozen stages instead of images
     on_progress: called with the number of images done since its last call
@@ -36,7 +38,7 @@ def predict_split(
     """
     classifier.eval()
     device = next(classifier.parameters()).device
-    indices, scores, sigmas, features = [], [], [], []
+    indices, scores, sigmas, features, unfamiliarity = [], [], [], [], []
     for batch in loader:
         images = batch.images.to(device)
         encoded = classifier.encode_rows(images) if from_rows else classifier.encode(images)
@@ -46,6 +48,8 @@ def predict_split(
         features.append(output.features.float().cpu())
         if output.sigma is not None:
             sigmas.append(output.sigma.float().cpu())
+        if output.unfamiliarity is not None:
+            unfamiliarity.append(output.unfamiliarity.float().cpu())
         if on_batch is not None:
             on_batch(encoded, output)
         if on_progress is not None:
@@ -61,4 +65,5 @@ def predict_split(
         sigma=torch.cat(sigmas).numpy() if sigmas else None,
         features=torch.cat(features).numpy() if features else None,
         groups=None if split.groups is None else tuple(map(str, split.groups[rows])),
+        unfamiliarity=torch.cat(unfamiliarity).numpy() if unfamiliarity else None,
     )

@@ -16,6 +16,7 @@ from kmcl.data import Dataset, open_dataset
 from kmcl.data.loading import LoaderSettings, make_eval_loader
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
+from kmcl.evaluation.unfamiliarity import FALSE_ALARM_RATE, is_unfamiliar
 from kmcl.models.classifier import Classifier
 from kmcl.models.folder import load_model
 from kmcl.training.inference import predict_split
@@ -38,13 +39,18 @@ class OtherPredictions:
     missing: tuple[str, ...]
 
     def notices(self) -> list[str]:
-        """A sentence about the labels that are left out, for each kind."""
+        """A sentence about the labels that are left out, for each kind, and one about unfamiliar images."""
         found = []
         if self.unknown:
             found.append(f"labels of the data that the model does not know: {', '.join(self.unknown)}")
         if self.missing:
             found.append(f"labels of the model that the data do not have: {', '.join(self.missing)}")
-        return [f"left out, {sentence}" for sentence in found]
+        notices = [f"left out, {sentence}" for sentence in found]
+        if self.predictions.unfamiliarity is not None:
+            share = float(is_unfamiliar(self.predictions.unfamiliarity).mean())
+            expected = f"of images like those of val, {100 * FALSE_ALARM_RATE:g} % are"
+            notices.append(f"{100 * share:.1f} % of the images are unlike the training images; {expected}")
+        return notices
 
 
 def predict_other_data(
@@ -122,7 +128,8 @@ def _joined(parts: list[Predictions]) -> Predictions:
         arrays = [getattr(part, name) for part in parts]
         return None if any(array is None for array in arrays) else np.concatenate(arrays)
 
-    arrays = {name: stack(name) for name in ("scores", "targets", "ignored", "sigma", "features")}
+    stacked = ("scores", "targets", "ignored", "sigma", "features", "unfamiliarity")
+    arrays = {name: stack(name) for name in stacked}
     return Predictions(parts[0].labels, tuple(name for part in parts for name in part.names), **arrays)
 
 
@@ -138,4 +145,5 @@ def _of_labels(predictions: Predictions, columns: list[int]) -> Predictions:
         pick(predictions.ignored),
         pick(predictions.sigma),
         predictions.features,
+        unfamiliarity=predictions.unfamiliarity,
     )

@@ -83,12 +83,15 @@ def fit_parts(
 
 @torch.inference_mode()
 def corrected(observed: Observed, parts: Mapping[str, PosthocPart]) -> Predictions:
-    """The predictions with the corrections of the parts: those of the classifier that holds them."""
-    logits = observed.observations.logits
+    """The predictions with what the parts add: those of the classifier that holds them."""
+    logits, unfamiliarity = observed.observations.logits, None
     for name, part in parts.items():
         device = next(part.buffers()).device
-        logits = logits + part(observed.observations.of(name).to(device)).float().cpu()
-    return replace(observed.predictions, scores=logits.sigmoid().numpy())
+        observations = observed.observations.of(name).to(device)
+        logits = logits + part(observations).float().cpu()
+        if part.gives_unfamiliarity:
+            unfamiliarity = part.unfamiliarity(observations).float().cpu().numpy()
+    return replace(observed.predictions, scores=logits.sigmoid().numpy(), unfamiliarity=unfamiliarity)
 
 
 def map_of_logits(predictions: Predictions) -> Callable[[Tensor], float]:

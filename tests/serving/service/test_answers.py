@@ -19,6 +19,7 @@ from kmcl.evaluation.probability_intervals import ProbabilityIntervals
 from kmcl.explain.saliency import label_heat
 from kmcl.models.guarantee import Guarantee
 from kmcl.models.label_rules import LabelRules
+from kmcl.posthoc import Unfamiliarity
 from kmcl.serving import OnnxPredictor, Predictor, load
 from kmcl.serving.export_metadata import ExportMetadata
 from kmcl.serving.label_context import LabelContext
@@ -136,6 +137,47 @@ def test_a_model_without_kernels_has_no_sigma(client_of):
     assert label["sigma"] is None
     assert label["low"] < label["probability"] < label["high"]
     assert client.get("/v1/labels").json()["has_sigma"] is False
+
+
+def make_wary_predictor() -> Predictor:
+    """A model with the post-hoc part, fitted to images such as `make_image` makes."""
+    predictor = make_predictor()
+    classifier = predictor.classifier
+    part = Unfamiliarity(classifier.encoder, len(LABELS))
+    contents = [make_image(seed, 32, 32) for seed in range(80)]
+    pixels = np.stack([np.array(Image.open(io.BytesIO(content)).convert("RGB")) for content in contents])
+    with torch.no_grad():
+        encoded = classifier.encode(torch.from_numpy(pixels).permute(0, 3, 1, 2))
+        observations = part.observe(encoded, classifier.head(encoded))
+        part.fit_images(observations[:40], torch.zeros(40, len(LABELS)))
+        part.tune(observations[40:], torch.zeros(40, len(LABELS)), lambda logits: 0.0)
+    classifier.posthoc["unfamiliarity"] = part
+    return predictor
+
+
+def test_unfamiliar_images_are_marked_and_counted(client_of):
+    wary = make_wary_predictor()
+    client = client_of(wary)
+    contents = [make_image(seed, 32, 32) for seed in range(40, 80)]
+    answers = [send(client, *part).content for part in (contents[:20], contents[20:])]
+    answer = [image for one in answers for image in schemas.Predictions.model_validate_json(one).images]
+    expected = wary.predict([Image.open(io.BytesIO(content)) for content in contents])
+    for image, one in zip(answer, expected, strict=True):
+        assert image.unfamiliarity == pytest.approx(one.unfamiliarity, abs=1e-3)
+        assert image.unfamiliar == (image.unfamiliarity >= 0.95)
+    marked = [image.unfamiliar for image in answer]
+    assert 1 <= sum(marked) <= 3  # of 40 images of val
+    lines = client.get("/metrics").text.splitlines()
+    assert f"kmcl_unfamiliar_images_total {sum(marked)}.0" in lines
+    assert f"kmcl_unfamiliar_share {sum(marked) / 40}" in lines
+    assert client.get("/v1/labels").json()["has_unfamiliarity"] is True
+
+
+def test_a_model_without_the_part_says_nothing_about_unfamiliar_images(client: TestClient):
+    image = send(client, make_image(0)).json()["images"][0]
+    assert (image["unfamiliarity"], image["unfamiliar"]) == (None, None)
+    assert client.get("/v1/labels").json()["has_unfamiliarity"] is False
+    assert "unfamiliar" not in client.get("/metrics").text
 
 
 def test_an_exported_model_answers_the_same_without_saliency(client: TestClient, client_of, exported: Path):

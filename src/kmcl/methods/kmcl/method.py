@@ -101,5 +101,5 @@ METHOD = Method(
     KmclOptions,
     head="kmcl.methods.kmcl.head:KmclHead",
     loss="kmcl.methods.kmcl.head:kmcl_loss",
-    posthoc=("frozen_gp", "kernel_vote"),
+    posthoc=("frozen_gp", "kernel_vote", "unfamiliarity"),
 )

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from kmcl.models.label_rules import LabelRules
+from kmcl.evaluation.unfamiliarity import is_unfamiliar
+from kmcl.models.label_rules import LabelRules, rounded
 from kmcl.serving.image_predictor import BatchScores
 from kmcl.serving.label_context import LabelContext
 from kmcl.serving.service import schemas
@@ -30,6 +31,7 @@ def describe_images(
         for name in ("probability", "low", "high", "present", "score", "sigma")
     }
     thresholds = shown.thresholds.tolist()
+    of_images = describe_unfamiliarity(scores)
     images = []
     for row, name in enumerate(names):
         labels = []
@@ -45,8 +47,19 @@ def describe_images(
                     "saliency": None if heat is None else _describe_heat(heat),
                 }
             )
-        images.append({"name": name, "labels": labels})
+        images.append({"name": name, "labels": labels, **of_images[row]})
     return {"images": images}
+
+
+def describe_unfamiliarity(scores: BatchScores) -> list[JsonObject]:
+    """For each image how unlike the training images it is, and whether it counts as unlike them."""
+    if scores.unfamiliarity is None:
+        return [{"unfamiliarity": None, "unfamiliar": None}] * len(scores.score)
+    shown = rounded(scores.unfamiliarity)
+    return [
+        {"unfamiliarity": value, "unfamiliar": flag}
+        for value, flag in zip(shown.tolist(), is_unfamiliar(shown).tolist(), strict=True)
+    ]
 
 
 def describe_cooccurring(context: LabelContext, label: int) -> list[JsonObject]:

@@ -18,7 +18,9 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from kmcl.cores import available_cores
-from kmcl.serving.image_predictor import ImagePredictor
+from kmcl.evaluation.unfamiliarity import is_unfamiliar
+from kmcl.models.label_rules import rounded
+from kmcl.serving.image_predictor import BatchScores, ImagePredictor
 from kmcl.serving.label_context import LabelContext
 from kmcl.serving.predictions import Pixels
 from kmcl.serving.service import schemas
@@ -30,6 +32,7 @@ from kmcl.serving.service.metrics import ServiceMetrics
 from kmcl.serving.service.middleware import ServiceMiddleware
 from kmcl.serving.service.openapi import label_schema, predict_body, refusals
 from kmcl.serving.service.page import add_page
+from kmcl.serving.service.prediction_window import PredictionWindow
 from kmcl.serving.service.saliency import LABELS_PER_IMAGE, Explainer
 from kmcl.serving.service.settings import ServiceSettings
 from kmcl.serving.service.throughput import (
@@ -67,7 +70,11 @@ class Service:
         )
         self.decoders: ThreadPoolExecutor | None = None
         grey = np.full((1, predictor.image_size, predictor.image_size, 3), 128, dtype=np.uint8)
-        self.has_sigma = predictor.score(grey).sigma is not None  # also warms the model up
+        scores = predictor.score(grey)  # also warms the model up
+        self.has_sigma = scores.sigma is not None
+        self.has_unfamiliarity = scores.unfamiliarity is not None
+        self.window = PredictionWindow(len(self.context.labels))
+        self.metrics.watch(self.window, self.context.labels, self.has_unfamiliarity)
 
     def start(self) -> None:
         self.decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="kmcl-decoder")
@@ -96,8 +103,15 @@ class Service:
             status = 408 if phase.startswith("receiving") else 504
             seconds = self.settings.timeout_seconds
             raise ServiceError(status, "timeout", f"{phase} took longer than {seconds:g} s") from None
+        self._count(scores)
         answer = describe_images([upload.name for upload in uploads], scores, self.context, maps)
         return json.dumps(answer, separators=(",", ":")).encode()
+
+    def _count(self, scores: BatchScores) -> None:
+        unfamiliar = None if scores.unfamiliarity is None else is_unfamiliar(rounded(scores.unfamiliarity))
+        self.window.add(self.context.rules.decide(scores.probability).present, unfamiliar)
+        if unfamiliar is not None:
+            self.metrics.count_unfamiliar(int(unfamiliar.sum()))
 
     async def _decode(self, uploads: list[Upload]) -> Pixels:
         """Decode on the threads of the decoders, each with its share of the images."""
@@ -150,6 +164,7 @@ class Service:
             image_size=self.predictor.image_size,
             has_probability_intervals=context.intervals is not None,
             has_sigma=self.has_sigma,
+            has_unfamiliarity=self.has_unfamiliarity,
             has_saliency=self.explainer.is_available,
             guarantee=describe_guarantee(context.rules),
             max_images=self.settings.max_images,

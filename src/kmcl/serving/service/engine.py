@@ -85,19 +85,21 @@ def _converted(predictor: Predictor, say: Callable[[str], None]) -> ConvertedPre
 
 def _cached(path: Path, predictor: Predictor, images: Pixels) -> ConvertedPredictor | None:
     """The conversion of an earlier start, if its scores still agree with the model's."""
-    from kmcl.serving.export import TOLERANCE
+    from kmcl.serving.export import TOLERANCE, UNFAMILIARITY_TOLERANCE
 
     try:
         cached = ConvertedPredictor(path, predictor)
-        pairs = zip(cached.score(images), predictor.score(images), strict=True)
+        ours, theirs = cached.score(images), predictor.score(images)
     except InputError:
         return None
-    same = all(
-        np.allclose(ours, theirs, rtol=TOLERANCE, atol=TOLERANCE)
-        for ours, theirs in pairs
-        if ours is not None and theirs is not None  # sigma, which not every model has
-    )
-    return cached if same else None
+    for name, found in ours._asdict().items():
+        expected = getattr(theirs, name)
+        tolerance = UNFAMILIARITY_TOLERANCE if name == "unfamiliarity" else TOLERANCE
+        if (found is None) != (expected is None):
+            return None
+        if found is not None and not np.allclose(found, expected, rtol=tolerance, atol=tolerance):
+            return None
+    return cached
 
 
 def _digest(predictor: Predictor) -> str:

@@ -1,14 +1,19 @@
-"""Metrics for Prometheus: requests, images, batches, the queue."""
+"""Metrics for Prometheus: requests, images, batches, the queue, and what was predicted of the last images."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from kmcl.serving.service.prediction_window import PredictionWindow
+
 LATENCIES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+MOST_LABEL_SERIES = 1000
+"""A model with more labels has no gauge for each of them."""
 
 
 class ServiceMetrics:
@@ -35,8 +40,37 @@ class ServiceMetrics:
             "kmcl_model_seconds_total", "Seconds spent computing the model", registry=self._registry
         )
         self._images = Counter("kmcl_images_total", "Images scored", registry=self._registry)
-        waiting = Gauge("kmcl_waiting_images", "Images in the queue", registry=self._registry)
-        waiting.set_function(num_waiting)
+        self._unfamiliar: Counter | None = None
+        self._gauge("kmcl_waiting_images", "Images in the queue", num_waiting)
+
+    def watch(self, window: PredictionWindow, labels: Sequence[str], has_unfamiliarity: bool) -> None:
+        """Gauges of what was predicted of the last images, which show drift."""
+        self._gauge(
+            "kmcl_window_images", "Images that the gauges of a window cover", lambda: window.num_images
+        )
+        if has_unfamiliarity:
+            self._unfamiliar = Counter(
+                "kmcl_unfamiliar_images_total",
+                "Images that count as unlike the training images",
+                registry=self._registry,
+            )
+            self._gauge(
+                "kmcl_unfamiliar_share",
+                "Share of unfamiliar images in the window; 0.05 for images like those of val",
+                lambda: window.unfamiliar_share,
+            )
+        if len(labels) <= MOST_LABEL_SERIES:
+            rates = Gauge(
+                "kmcl_label_rate",
+                "Share of the images in the window in which the label is present",
+                ["label"],
+                registry=self._registry,
+            )
+            for index, label in enumerate(labels):
+                rates.labels(label).set_function(partial(window.label_rate, index))
+
+    def _gauge(self, name: str, about: str, value: Callable[[], float]) -> None:
+        Gauge(name, about, registry=self._registry).set_function(value)
 
     def count_request(self, path: str, status: int, seconds: float) -> None:
         """path: a route of the service, never a client's own text, which bounds the number of series."""
@@ -47,6 +81,10 @@ class ServiceMetrics:
         self._batches.observe(num_images)
         self._images.inc(num_images)
         self._model_seconds.inc(seconds)
+
+    def count_unfamiliar(self, num_images: int) -> None:
+        if self._unfamiliar is not None:
+            self._unfamiliar.inc(num_images)
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

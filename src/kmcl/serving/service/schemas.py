@@ -52,6 +52,15 @@ class Label(_Answer):
 class Image(_Answer):
     name: str
     labels: list[Label] = Field(description="all labels, in the model's order")
+    unfamiliarity: float | None = Field(
+        ge=0,
+        le=1,
+        description="how unlike the training images it is: the share of val that is less unlike them; "
+        "null for a model without that post-hoc part",
+    )
+    unfamiliar: bool | None = Field(
+        description="whether it counts as unlike them, unfamiliarity >= 0.95; null likewise"
+    )
 
 
 class Predictions(_Answer):
@@ -82,6 +91,7 @@ class Labels(_Answer):
     image_size: int = Field(ge=1, description="side in pixels of the square images that the model takes")
     has_probability_intervals: bool
     has_sigma: bool
+    has_unfamiliarity: bool
     has_saliency: bool
     guarantee: Guarantee | None = Field(description="null where the thresholds promise nothing")
     max_images: int = Field(ge=1)

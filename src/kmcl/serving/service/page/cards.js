@@ -63,13 +63,17 @@ export class Card {
     this.answer = answer;
     this.root.removeAttribute("aria-busy");
     this.verdict = element("p", { className: "verdict" });
+    this.warning = element("p", {
+      className: "unfamiliar", hidden: !answer.unfamiliar,
+      textContent: "This picture is unlike the training images: its labels may be wrong.",
+    });
     this.list = element("ul", { className: "labels" });
     this.cooccurring = element("section", { className: "cooccurring" });
     this.more = element("button", { type: "button", className: "more" });
     this.more.onclick = () => { this.showsAll = !this.showsAll; this.update(); };
     this.order = [...answer.labels].sort((a, b) => b.probability - a.probability);
     for (const label of this.order) this.list.append(this.makeRow(label));
-    this.body.replaceChildren(this.verdict, this.list, this.more, this.cooccurring);
+    this.body.replaceChildren(this.verdict, this.warning, this.list, this.more, this.cooccurring);
     this.update();
   }
 

@@ -111,7 +111,8 @@ async function send(card) {
   numSending += 1;
   try {
     card.show(await predict(card.file));
-    announce(`${card.file.name}: ${card.verdict.textContent}`);
+    const warning = card.answer.unfamiliar ? `. ${card.warning.textContent}` : "";
+    announce(`${card.file.name}: ${card.verdict.textContent}${warning}`);
   } catch (error) {
     if (error.status !== 401) {
       card.fail(error.message);
@@ -158,7 +159,7 @@ function moveThreshold(value) {
 
 function download() {
   const images = cards.filter((card) => card.answer).map((card) => ({
-    name: card.answer.name,
+    ...card.answer,
     labels: card.answer.labels.map((label) => ({ ...label, present: isPresent(label) })),
   }));
   const content = JSON.stringify({ model: model.name, common_threshold: threshold, images }, null, 2);

@@ -1,0 +1,233 @@
+"""How well images that are unlike the training images are told apart, by unfamiliarity and by other scores.
+
+    python benchmarks/unfamiliar.py RUN --split val --other xrays=FOLDER --changed blur,jpeg,noise
+    python benchmarks/unfamiliar.py RUN --split test ...     (once everything is fixed)
+    python benchmarks/unfamiliar.py RUN --cost               (time with the part over time without)
+
+RUN is a run with the post-hoc parts unfamiliarity and kernel_vote. Its images of --split are the known ones.
+--other names folders of other images (a pattern such as FOLDER/0*.jpg works too), --embedded datasets of
+this package, --changed changes of the known images, --table NAME=FILE:LABEL images of a table with a label.
+
+Each cell is the AUROC against the known images, and the share of known images (in %) above the score that
+detects 95 % of the others. "alarms" is the share of images with an unfamiliarity of at least 0.95.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import time
+from collections.abc import Callable, Iterable, Iterator
+from glob import glob
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image, ImageFilter
+from sklearn.metrics import roc_auc_score
+
+from kmcl.data import open_dataset
+from kmcl.data.files import decode_image
+from kmcl.evaluation.unfamiliarity import UNFAMILIAR_FROM
+from kmcl.models.folding import fold_batch_norms
+from kmcl.posthoc import KernelVote, Unfamiliarity
+from kmcl.posthoc.gaussian_distance import GaussianDistance
+from kmcl.serving import Predictor
+from kmcl.serving.loading import load_in_torch
+from kmcl.training.run_folder import RunFolder
+
+Pixels = npt.NDArray[np.uint8]
+Values = npt.NDArray[np.float64]
+BATCH = 8
+BLUR, JPEG_QUALITY = 8 / 256, 5
+"""Deviation of the blur as a share of the longer side; quality of heavy JPEG compression."""
+
+
+class Scores(NamedTuple):
+    """Of N images, higher for what is more unlike the training images."""
+
+    unfamiliarity: Values
+    largest_logit: Values
+    joint_energy: Values
+    mahalanobis: Values
+    nearest_neighbour: Values
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--split", default="val")
+    parser.add_argument("--other", action="append", default=[], metavar="NAME=FOLDER")
+    parser.add_argument("--table", action="append", default=[], metavar="NAME=FILE:LABEL")
+    parser.add_argument("--embedded", default="", help="datasets, such as digits,scenes")
+    parser.add_argument("--changed", default="", help=f"some of {', '.join(CHANGES)}")
+    parser.add_argument("--images", type=int, default=500, help="at most, of each set")
+    parser.add_argument("--train-images", type=int, default=1500, help="that the Mahalanobis distance uses")
+    parser.add_argument("--cost", action="store_true")
+    arguments = parser.parse_args()
+    predictor = load_in_torch(arguments.run)
+    if arguments.cost:
+        measure_cost(predictor)
+        return
+    settings = RunFolder(arguments.run).read_settings()
+    splits = open_dataset(settings.data.spec, **settings.data.options).splits
+    most, size = arguments.images, predictor.image_size
+
+    def known_images(split: str = arguments.split, number: int = most) -> Iterator[Pixels]:
+        images = splits[split].images
+        rows = np.random.default_rng(0).permutation(len(images))[:number]
+        return (images.load(int(row), min_side=size) for row in np.sort(rows))
+
+    sets: dict[str, Iterable[Pixels]] = {}
+    for name, folder in (entry.split("=", 1) for entry in arguments.other):
+        sets[name] = decoded(files_of(folder), most, size)
+    for name, place in (entry.split("=", 1) for entry in arguments.table):
+        sets[name] = decoded(files_with(*place.rsplit(":", 1), arguments.split), most, size)
+    for name in filter(None, arguments.embedded.split(",")):
+        images = open_dataset(name).splits["test"].images
+        sets[name] = (images.load(row) for row in range(min(most, len(images))))
+    for name in filter(None, arguments.changed.split(",")):
+        sets[name] = map(CHANGES[name], known_images())
+    predictor.classifier = fold_batch_norms(predictor.classifier)
+    gaussian = fit_gaussian(predictor, known_images("train", arguments.train_images))
+    found = {"known": score_all(predictor, gaussian, known_images())}
+    for name, images in sets.items():
+        found[name] = score_all(predictor, gaussian, images)
+    print_table(found)
+
+
+@torch.inference_mode()
+def fit_gaussian(predictor: Predictor, images: Iterable[Pixels]) -> GaussianDistance:
+    """Of the pooled features of training images."""
+    features = torch.cat([predictor.classifier.encode(batch).pooled for batch in batched(predictor, images)])
+    gaussian = GaussianDistance(features.shape[1])
+    gaussian.fit(features)
+    return gaussian
+
+
+def batched(predictor: Predictor, images: Iterable[Pixels]) -> Iterator[torch.Tensor]:
+    remaining = (predictor.resize(image if image.flags.writeable else image.copy()) for image in images)
+    while batch := list(islice(remaining, BATCH)):
+        yield torch.from_numpy(np.stack(batch)).permute(0, 3, 1, 2)
+
+
+def score_all(predictor: Predictor, gaussian: GaussianDistance, images: Iterable[Pixels]) -> Scores:
+    batches = [score_batch(predictor, gaussian, pixels) for pixels in batched(predictor, images)]
+    return Scores(*(np.concatenate(column) for column in zip(*batches, strict=True)))
+
+
+@torch.inference_mode()
+def score_batch(predictor: Predictor, gaussian: GaussianDistance, pixels: torch.Tensor) -> Scores:
+    classifier = predictor.classifier
+    encoded = classifier.encode(pixels)
+    output = classifier.head(encoded)
+    logits = classifier.score(encoded).logits
+    part = cast(Unfamiliarity, classifier.posthoc["unfamiliarity"])
+    vote = cast(KernelVote, classifier.posthoc["kernel_vote"])
+    columns = Scores(
+        part.unfamiliarity(part.observe(encoded, output)),
+        -logits.max(dim=1).values,
+        -torch.nn.functional.softplus(logits).sum(dim=1),
+        gaussian(encoded.pooled),
+        -vote.log_similarities(vote.observe(encoded, output)).max(dim=1).values,
+    )
+    return Scores(*(column.double().numpy() for column in columns))
+
+
+def print_table(found: dict[str, Scores]) -> None:
+    known = found["known"]
+    print("| images | number | alarms | " + " | ".join(name.replace("_", " ") for name in Scores._fields))
+    print("|---" * (3 + len(Scores._fields)) + "|")
+    for name, scores in found.items():
+        alarms = float((scores.unfamiliarity >= UNFAMILIAR_FROM).mean())
+        cells = [""] * len(Scores._fields)
+        if name != "known":
+            cells = [compare(one, other) for one, other in zip(known, scores, strict=True)]
+        number = len(scores.unfamiliarity)
+        print("| " + " | ".join([name, str(number), f"{100 * alarms:.1f} %", *cells]) + " |", flush=True)
+
+
+def compare(known: Values, other: Values) -> str:
+    """AUROC, and the share of known images that are alarms where 95 % of the others are."""
+    area = roc_auc_score(np.r_[np.zeros(len(known)), np.ones(len(other))], np.r_[known, other])
+    alarms = float((known >= np.quantile(other, 0.05)).mean())
+    return f"{area:.3f} / {100 * alarms:.1f}"
+
+
+def files_of(place: str) -> list[Path]:
+    paths = sorted(Path(place).rglob("*")) if Path(place).is_dir() else sorted(map(Path, glob(place)))
+    return [path for path in paths if path.is_file()]
+
+
+def files_with(table: str, label: str, split: str) -> list[Path]:
+    """The images of a table that have a label, of one of its splits."""
+    with Path(table).open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["split"] == split and row[label] == "1"]
+    return [Path(table).parent / row["image"] for row in rows]
+
+
+def decoded(paths: list[Path], most: int, size: int) -> Iterator[Pixels]:
+    rows = np.sort(np.random.default_rng(0).permutation(len(paths))[:most])
+    return (decode_image(paths[row], min_side=size) for row in rows)
+
+
+def blurred(image: Pixels) -> Pixels:
+    radius = BLUR * max(image.shape[:2])
+    return np.asarray(Image.fromarray(image).filter(ImageFilter.GaussianBlur(radius)))
+
+
+def compressed(image: Pixels) -> Pixels:
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, "JPEG", quality=JPEG_QUALITY)
+    return np.asarray(Image.open(buffer).convert("RGB"))
+
+
+def noise(image: Pixels) -> Pixels:
+    return np.random.default_rng(int(image.sum())).integers(0, 256, image.shape, dtype=np.uint8)
+
+
+CHANGES: dict[str, Callable[[Pixels], Pixels]] = {
+    "blur": blurred,
+    "jpeg": compressed,
+    "noise": noise,
+    "inverted": lambda image: 255 - image,
+}
+
+
+def measure_cost(predictor: Predictor, rounds: int = 60) -> None:
+    """Times of single images in onnxruntime, with and without the part, in turns."""
+    from tempfile import TemporaryDirectory
+
+    from kmcl.serving import OnnxPredictor
+    from kmcl.serving.export import export_model
+
+    size = predictor.image_size
+    images = np.random.default_rng(0).integers(0, 256, (2, size, size, 3), dtype=np.uint8)
+    with TemporaryDirectory() as folder:
+        paths = [Path(folder) / "with.onnx", Path(folder) / "without.onnx"]
+        export_model(predictor, paths[0], images)
+        del predictor.classifier.posthoc["unfamiliarity"]
+        export_model(predictor, paths[1], images)
+        sessions = [OnnxPredictor(path) for path in paths]
+        sizes = [path.stat().st_size / 1e6 for path in paths]
+        ratios = []
+        for _ in range(rounds):
+            seconds = []
+            for session in sessions:
+                began = time.perf_counter()
+                session.score(images[:1])
+                seconds.append(time.perf_counter() - began)
+            ratios.append(seconds[0] / seconds[1])
+    low, middle, high = np.quantile(ratios[5:], (0.25, 0.5, 0.75))
+    print(f"time with the part over without: median {middle:.4f}, middle half {low:.4f} to {high:.4f}")
+    print(f"file: {sizes[0]:.1f} and {sizes[1]:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""`kmcl monitor`: drift between val and new predictions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+SHOWN_FINDINGS = 10
+
+
+def monitor(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run whose model made the predictions.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="PREDICTIONS...", help="Files that kmcl predict --output wrote."),
+    ],
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Folder to write to.", show_default="RUN/monitor"),
+    ] = None,
+    false_alarms: Annotated[
+        float,
+        typer.Option(help="Probability of any alarm where nothing has changed; above 0 and below 1."),
+    ] = 0.01,
+    fail_on_drift: Annotated[
+        bool, typer.Option("--fail-on-drift", help="Exit with status 3 where drift is found.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+) -> None:
+    """Compare new predictions with those of val: unfamiliar images, label rates and probabilities.
+
+    Needs no targets. Writes a page, monitor.html, and monitor.json. The status is 0 whether or not there is
+    drift, unless --fail-on-drift is given.
+    """
+    from kmcl.cli.report import show
+    from kmcl.reports.monitor import describe_check, drift_to_json, write_monitor
+    from kmcl.reports.monitor import monitor as compare
+
+    drift, sections = compare(run, files, false_alarms)
+    page = write_monitor(output or run / "monitor", run.resolve().name, drift, sections)
+    if as_json:
+        typer.echo(json.dumps(drift_to_json(drift), indent=2))
+    else:
+        found = drift.found
+        typer.echo(
+            f"{'drift' if found else 'no drift'}: {len(found)} of {len(drift.checks)} checks differ from "
+            f"val, {drift.num_new} new images against {drift.num_val}"
+        )
+        for check in found[:SHOWN_FINDINGS]:
+            typer.echo(f"  {describe_check(check)}")
+        if len(found) > SHOWN_FINDINGS:
+            typer.echo(f"  and {len(found) - SHOWN_FINDINGS} more")
+        show(page, open_)
+    if fail_on_drift and drift.found:
+        raise typer.Exit(3)

@@ -1,0 +1,156 @@
+"""Whether new predictions come from images like those of val: tests that together rarely give a false alarm.
+
+Compared are the unfamiliarity of the images, and for each label its probabilities and how often it is
+present. Nothing here needs targets. Images are taken to be independent of each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kmcl.errors import InputError
+from kmcl.evaluation.ranking import Values
+from kmcl.evaluation.unfamiliarity import is_unfamiliar
+
+FALSE_ALARM_RATE = 0.01
+"""The probability that any test rejects where nothing has changed."""
+
+
+class PredictedImages(NamedTuple):
+    """What a model says of N images: N x L probabilities and decisions, N numbers or None."""
+
+    probabilities: Values
+    present: npt.NDArray[np.bool_]
+    unfamiliarity: Values | None
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison of val with the new images.
+
+    what:           "unfamiliar share", "unfamiliarity", "label rate" or "probabilities"
+    label:          None for a comparison of whole images
+    val, new:       the share, or the mean, in val and in the new images
+    p_value:        of its test alone
+    adjusted:       by Holm's method, for all checks together; drift where it is at most the false-alarm rate
+    """
+
+    what: str
+    label: str | None
+    val: float
+    new: float
+    p_value: float
+    adjusted: float
+    is_drift: bool
+
+
+@dataclass(frozen=True)
+class Drift:
+    """All checks of a batch of new images."""
+
+    num_val: int
+    num_new: int
+    false_alarm_rate: float
+    checks: tuple[Check, ...]
+
+    @property
+    def found(self) -> tuple[Check, ...]:
+        """The checks that show drift, the clearest first."""
+        return tuple(sorted((check for check in self.checks if check.is_drift), key=lambda one: one.p_value))
+
+
+def find_drift(
+    labels: Sequence[str],
+    val: PredictedImages,
+    new: PredictedImages,
+    false_alarm_rate: float = FALSE_ALARM_RATE,
+) -> Drift:
+    """Compare new predictions with those of val.
+
+    If the new images are drawn as those of val were, the probability that any check shows drift is at most
+    `false_alarm_rate`: each check is an exact or asymptotic test, and Holm's method adjusts for their number.
+    """
+    if not 0 < false_alarm_rate < 1:
+        raise InputError(f"false_alarm_rate must be above 0 and below 1; got {false_alarm_rate}")
+    for name, images in (("val", val), ("new", new)):
+        if not len(images.probabilities):
+            raise InputError(f"{name} must have at least one image; got 0")
+        if images.probabilities.shape[1] != len(labels):
+            got = images.probabilities.shape[1]
+            raise InputError(f"{name} must have {len(labels)} labels; got {got}")
+    compared = [*_compare_images(val, new), *_compare_labels(labels, val, new)]
+    adjusted = holm([one.p_value for one in compared])
+    checks = tuple(
+        Check(*one, adjusted=float(value), is_drift=bool(value <= false_alarm_rate))
+        for one, value in zip(compared, adjusted, strict=True)
+    )
+    return Drift(len(val.probabilities), len(new.probabilities), false_alarm_rate, checks)
+
+
+def holm(p_values: Sequence[float]) -> Values:
+    """Holm's adjusted p-values: reject where they are at most the rate that bounds any false rejection.
+
+    For the sorted p-values p_(1) <= ... <= p_(n) these are max over j <= i of min(1, (n - j + 1) p_(j)).
+    """
+    values = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(values, kind="stable")
+    factors = len(values) - np.arange(len(values))
+    adjusted = np.empty_like(values)
+    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, factors * values[order]))
+    return adjusted
+
+
+class _Compared(NamedTuple):
+    what: str
+    label: str | None
+    val: float
+    new: float
+    p_value: float
+
+
+def _compare_images(val: PredictedImages, new: PredictedImages) -> list[_Compared]:
+    if val.unfamiliarity is None or new.unfamiliarity is None:
+        return []
+    flags = is_unfamiliar(val.unfamiliarity), is_unfamiliar(new.unfamiliarity)
+    return [
+        _compare_shares("unfamiliar share", None, *flags, alternative="less"),
+        _compare_distributions("unfamiliarity", None, val.unfamiliarity, new.unfamiliarity),
+    ]
+
+
+def _compare_labels(labels: Sequence[str], val: PredictedImages, new: PredictedImages) -> list[_Compared]:
+    compared = []
+    for k, label in enumerate(labels):
+        compared.append(_compare_shares("label rate", label, val.present[:, k], new.present[:, k]))
+        compared.append(
+            _compare_distributions("probabilities", label, val.probabilities[:, k], new.probabilities[:, k])
+        )
+    return compared
+
+
+def _compare_shares(
+    what: str,
+    label: str | None,
+    val: npt.NDArray[np.bool_],
+    new: npt.NDArray[np.bool_],
+    alternative: str = "two-sided",
+) -> _Compared:
+    """Fisher's exact test; "less": the share of val is the smaller one."""
+    from scipy.stats import fisher_exact
+
+    table = [[int(flags.sum()), int((~flags).sum())] for flags in (val, new)]
+    p_value = float(fisher_exact(table, alternative=alternative).pvalue)
+    return _Compared(what, label, float(val.mean()), float(new.mean()), min(1.0, p_value))
+
+
+def _compare_distributions(what: str, label: str | None, val: Values, new: Values) -> _Compared:
+    """The test of Kolmogorov and Smirnov for two samples."""
+    from scipy.stats import ks_2samp
+
+    p_value = float(ks_2samp(val, new).pvalue)
+    return _Compared(what, label, float(val.mean()), float(new.mean()), p_value)

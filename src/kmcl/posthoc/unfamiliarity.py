@@ -1,0 +1,125 @@
+"""How unlike the training images an image is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from kmcl.encoders import Encoder, EncoderFeatures
+from kmcl.kernels.precision import at_least_float32, without_autocast
+from kmcl.methods.output import HeadOutput
+from kmcl.posthoc.direction_residual import DirectionResidual
+from kmcl.posthoc.gaussian_distance import GaussianDistance
+from kmcl.posthoc.interface import PosthocPart
+from kmcl.posthoc.options import PosthocOptions
+from kmcl.posthoc.val_shares import ValShares
+from kmcl.shapes import Float, Num
+
+LEAST_VAL_IMAGES = 20
+"""With fewer, no image can be among the 5 % that are most unlike the training images."""
+LEAST_DEVIATION = 1e-6
+NUM_STAGES = 1
+"""Of the tapped stages, the first: later ones have learned to ignore noise, blur and compression."""
+
+
+class UnfamiliarityOptions(PosthocOptions):
+    name: Literal["unfamiliarity"] = "unfamiliarity"
+
+
+class Unfamiliarity(PosthocPart):
+    """The share of val that is less unlike the training images; it corrects no logits.
+
+    Three numbers d_g say how unlike them an image is: a Mahalanobis distance of the mean and deviation of
+    each channel of its maps of a frozen stage (`GaussianDistance`; where there are frozen stages), the share
+    of the encoder's pooled features outside their main directions (`DirectionResidual`), and the energy of
+    the head's logits f_k, negative, -Σ_k log(1 + exp f_k) (JointEnergy). With their means m_g and deviations
+    s_g over val, z_g = (d_g - m_g) / s_g, an image is the more unlike the training images the larger
+
+        t = Σ_g z_g + max(0, z_g)² / 2
+
+    is: each term grows about as the logarithm of a normal distribution's upper tail falls, so that t, as
+    Fisher's method, adds up evidence. The unfamiliarity is the share of val whose t is smaller (`ValShares`).
+    """
+
+    Options = UnfamiliarityOptions
+    gives_unfamiliarity = True
+    reads_frozen_stages = True
+
+    means: Tensor
+    deviations: Tensor
+
+    def __init__(self, encoder: Encoder, num_labels: int, *, num_quantiles: int = 1) -> None:
+        super().__init__()
+        self.num_labels = num_labels
+        stages = encoder.statistic_widths[:NUM_STAGES] if encoder.num_frozen_stages else ()
+        self.widths = (*stages, encoder.feature_dim)
+        of_stages = [GaussianDistance(width) for width in stages]
+        self.distances = nn.ModuleList([*of_stages, DirectionResidual(encoder.feature_dim)])
+        self.register_buffer("means", torch.zeros(1 + len(self.widths)))
+        self.register_buffer("deviations", torch.ones(1 + len(self.widths)))
+        self.shares = ValShares(num_quantiles)
+        self._num_val_images = num_quantiles
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {"num_quantiles": len(self.shares.quantiles)}
+
+    @property
+    def is_worth_keeping(self) -> bool:
+        return self._num_val_images >= LEAST_VAL_IMAGES
+
+    @without_autocast
+    def observe(self, encoded: EncoderFeatures, output: HeadOutput) -> Float[Tensor, "B S"]:
+        statistics = () if encoded.taps is None else encoded.taps.statistics[: len(self.widths) - 1]
+        energy = functional.softplus(at_least_float32(output.logits)).sum(dim=1, keepdim=True)
+        vectors = (energy, *statistics, encoded.pooled)
+        return torch.cat([at_least_float32(vector) for vector in vectors], dim=1)
+
+    @torch.no_grad()
+    def fit_images(self, observations: Float[Tensor, "M S"], targets: Num[Tensor, "M L"]) -> None:
+        for distance, vectors in zip(self.distances, self._vectors(observations), strict=True):
+            distance.fit(vectors)  # type: ignore[operator]
+
+    @torch.no_grad()
+    def tune(
+        self,
+        observations: Float[Tensor, "N S"],
+        logits: Float[Tensor, "N L"],
+        score: Callable[[Tensor], float],
+    ) -> Float[Tensor, "N L"]:
+        """The scale of the unfamiliarity, from val; the logits stay as they are."""
+        observations = observations.to(self.means.device)
+        deviations, self.means = torch.std_mean(self._components(observations), dim=0, correction=0)
+        self.deviations = deviations.clamp(min=LEAST_DEVIATION)
+        self.shares.fit(self.statistic(observations))
+        self._num_val_images = len(observations)
+        return logits
+
+    @without_autocast
+    def forward(self, observations: Float[Tensor, "B S"]) -> Float[Tensor, "B L"]:
+        # Not len, which makes the batch size of an exported model a constant.
+        return observations.new_zeros(observations.shape[0], self.num_labels)
+
+    @without_autocast
+    def unfamiliarity(self, observations: Float[Tensor, "B S"]) -> Float[Tensor, " B"]:
+        shares: Tensor = self.shares(self.statistic(at_least_float32(observations)))
+        return shares
+
+    def statistic(self, observations: Float[Tensor, "B S"]) -> Float[Tensor, " B"]:
+        """t."""
+        standardised = (self._components(observations) - self.means) / self.deviations
+        return (standardised + standardised.clamp(min=0).square() / 2).sum(dim=1)
+
+    def _components(self, observations: Tensor) -> Tensor:
+        distances = [
+            distance(vectors)
+            for distance, vectors in zip(self.distances, self._vectors(observations), strict=True)
+        ]
+        return torch.stack([-observations[:, 0], *distances], dim=1)
+
+    def _vectors(self, observations: Tensor) -> tuple[Tensor, ...]:
+        return torch.split(observations[:, 1:], list(self.widths), dim=1)

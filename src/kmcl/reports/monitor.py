@@ -1,0 +1,172 @@
+"""`kmcl monitor`: drift between val and new predictions, as a page and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from kmcl.errors import InputError
+from kmcl.evaluation.drift import FALSE_ALARM_RATE, Check, Drift, PredictedImages, find_drift
+from kmcl.evaluation.json_values import JsonObject, to_json_object
+from kmcl.evaluation.predictions import Predictions
+from kmcl.models.folder import read_description
+from kmcl.models.label_rules import LabelRules, logit, rounded
+from kmcl.reports.blocks import Missing, Picture, Section, Table, Text, percent
+from kmcl.reports.drawing import dot_look, figure_style, legend_below, line_look, new_axes, shorten
+from kmcl.reports.page import write_page
+from kmcl.reports.prediction_files import read_predictions
+from kmcl.storage.atomic import write_json
+from kmcl.training.run_folder import RunFolder
+
+FILE_NAME = "monitor.html"
+JSON_NAME = "monitor.json"
+NO_UNFAMILIARITY = (
+    "Unfamiliar images are not compared: the model, its predictions of val, or the new files have no "
+    "unfamiliarity."
+)
+
+
+def monitor(
+    run: Path, files: Sequence[Path], false_alarm_rate: float = FALSE_ALARM_RATE
+) -> tuple[Drift, list[Section]]:
+    """Compare files of `kmcl predict` with the run's predictions of val; returns the page's sections too."""
+    folder = RunFolder(run)
+    rules = read_description(folder.model).rules
+    val = predicted_images(Predictions.load(folder.predictions_file("val")), rules)
+    new = read_predictions(files, rules)
+    drift = find_drift(rules.labels, val, new, false_alarm_rate)
+    sections = [_summary_section(drift), _inputs_section(drift, val, new), _labels_section(drift)]
+    return drift, sections
+
+
+def predicted_images(predictions: Predictions, rules: LabelRules) -> PredictedImages:
+    """A run's own predictions as `kmcl predict` shows them."""
+    if predictions.labels != rules.labels:
+        raise InputError("the run's predictions of val have other labels than its model")
+    decided = rules.decide(rules.calibrate(logit(predictions.scores)))
+    unfamiliarity = predictions.unfamiliarity
+    return PredictedImages(
+        decided.probabilities, decided.present, None if unfamiliarity is None else rounded(unfamiliarity)
+    )
+
+
+def write_monitor(folder: Path, run_name: str, drift: Drift, sections: Sequence[Section]) -> Path:
+    """Write page and JSON into a folder; returns the page's path."""
+    write_json(folder / JSON_NAME, drift_to_json(drift))
+    subtitle = f"{drift.num_new} new images against {drift.num_val} of val."
+    return write_page(folder, FILE_NAME, f"Drift of {run_name}", subtitle, sections)
+
+
+def drift_to_json(drift: Drift) -> JsonObject:
+    return {"drift": bool(drift.found), **to_json_object(drift)}
+
+
+def describe_check(check: Check) -> str:
+    """A finding in words."""
+    if check.what == "unfamiliar share":
+        return f"{percent(check.new)} % of the images are unfamiliar, {percent(check.val)} % of val"
+    if check.what == "unfamiliarity":
+        return f"unfamiliarity has another distribution: mean {check.new:.3f}, of val {check.val:.3f}"
+    if check.what == "label rate":
+        return (
+            f"{check.label} is present in {percent(check.new)} % of the images, {percent(check.val)} % of val"
+        )
+    return (
+        f"{check.label} has another distribution of probabilities: mean {percent(check.new)} %, "
+        f"of val {percent(check.val)} %"
+    )
+
+
+def _summary_section(drift: Drift) -> Section:
+    section = Section("Summary")
+    rate = f"{100 * drift.false_alarm_rate:g} %"
+    if drift.found:
+        section.add(Text(f"Drift: {len(drift.found)} of {len(drift.checks)} checks differ from val."))
+        rows = [(describe_check(check), check.adjusted) for check in drift.found]
+        section.add(Table.of("What has changed, the clearest first", ("finding", "adjusted p-value"), rows))
+    else:
+        section.add(Text(f"No drift: none of {len(drift.checks)} checks differs from val."))
+    section.add(
+        Text(
+            f"Where nothing has changed, the probability that any check differs is at most {rate}: Fisher's "
+            "exact test for shares and the test of Kolmogorov and Smirnov for distributions, adjusted by "
+            "Holm's method. Images are taken to be independent of each other."
+        )
+    )
+    return section
+
+
+def _inputs_section(drift: Drift, val: PredictedImages, new: PredictedImages) -> Section:
+    section = Section("Images")
+    if val.unfamiliarity is None or new.unfamiliarity is None:
+        section.add(Missing(NO_UNFAMILIARITY))
+        return section
+    with figure_style():
+        section.add(_unfamiliarity_picture(val.unfamiliarity, new.unfamiliarity))
+    section.add(_table("Unfamiliarity", [check for check in drift.checks if check.label is None]))
+    return section
+
+
+def _unfamiliarity_picture(val: np.typing.NDArray[np.float64], new: np.typing.NDArray[np.float64]) -> Picture:
+    figure, axes = new_axes()
+    edges = np.linspace(0, 1, 21)
+    shares = [np.histogram(values, edges)[0] / len(values) for values in (val, new)]
+    for index, (name, share) in enumerate(zip(("val", "new images"), shares, strict=True)):
+        axes.stairs(share, edges, label=name, color=line_look(index)["color"], linewidth=1.8)
+    axes.set(xlabel="unfamiliarity", ylabel="share of the images", title="Unfamiliarity")
+    legend_below(axes)
+    rows = [
+        (f"{low:.2f} to {high:.2f}", float(one), float(other))
+        for low, high, one, other in zip(edges[:-1], edges[1:], *shares, strict=True)
+    ]
+    return Picture(
+        "unfamiliarity",
+        figure,
+        alt=f"Histogram of unfamiliarity. From 0.95: {percent(shares[1][-1])} % of the new images, "
+        f"{percent(shares[0][-1])} % of val.",
+        caption="How unlike the training images the images are. Images like those of val are spread evenly; "
+        "those from 0.95 count as unfamiliar.",
+        numbers=Table.of("shares", ("unfamiliarity", "val", "new images"), rows),
+    )
+
+
+def _labels_section(drift: Drift) -> Section:
+    section = Section("Labels")
+    rates = [check for check in drift.checks if check.what == "label rate"]
+    with figure_style():
+        section.add(_rates_picture(rates))
+    section.add(_table("Labels", [check for check in drift.checks if check.label is not None]))
+    return section
+
+
+def _rates_picture(rates: Sequence[Check]) -> Picture:
+    order = sorted(rates, key=lambda check: check.val)
+    names = shorten([check.label or "" for check in order])
+    figure, axes = new_axes(height=1.4 + 0.24 * max(len(order), 8))
+    places = np.arange(len(order))
+    for index, (name, values) in enumerate(
+        (("val", [check.val for check in order]), ("new images", [check.new for check in order]))
+    ):
+        axes.plot(100 * np.array(values), places, linestyle="", label=name, **dot_look(index))
+    axes.set_yticks(places, names, fontsize=7.5)
+    axes.set(xlabel="images in which the label is present (%)", title="Predicted labels")
+    legend_below(axes)
+    changed = ", ".join(check.label or "" for check in rates if check.is_drift) or "none"
+    return Picture(
+        "label-rates",
+        figure,
+        alt=f"How often each label is predicted in val and in the new images. Changed: {changed}.",
+        caption="How often each label is predicted.",
+        numbers=Table.of("shares", ("label", "val", "new"), [(c.label, c.val, c.new) for c in rates]),
+    )
+
+
+def _table(caption: str, checks: Sequence[Check]) -> Table:
+    rows = [
+        (check.label or check.what, check.what, check.val, check.new, check.adjusted, "yes" * check.is_drift)
+        for check in checks
+    ]
+    header = ("", "compared", "val", "new", "adjusted p-value", "drift")
+    return Table.of(caption, ("label" if checks and checks[0].label else "check", *header[1:]), rows)

@@ -1,0 +1,235 @@
+"""Unfamiliarity: its distances and shares against their formulas, its false alarms, and what it detects."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import mahalanobis
+from torch.nn import functional
+
+from kmcl.encoders import EncoderFeatures
+from kmcl.encoders.timm_encoder import build_encoder
+from kmcl.methods.output import HeadOutput
+from kmcl.posthoc import gaussian_distance, val_shares
+from kmcl.posthoc.direction_residual import DirectionResidual
+from kmcl.posthoc.gaussian_distance import SHRINKAGE, GaussianDistance
+from kmcl.posthoc.unfamiliarity import LEAST_VAL_IMAGES, Unfamiliarity
+from kmcl.posthoc.val_shares import ValShares
+
+
+def vectors(number: int, width: int = 7, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    mixing = torch.randn(width, width, generator=torch.Generator().manual_seed(9))
+    return 3 + torch.randn(number, width, generator=generator) @ mixing
+
+
+def test_the_distance_is_that_of_mahalanobis_with_a_shrunk_covariance():
+    fitted, asked = vectors(60), vectors(5, seed=1)
+    distance = GaussianDistance(7)
+    distance.fit(fitted)
+    exact = fitted.double().numpy()
+    deviations = exact.std(axis=0)
+    correlations = np.corrcoef(exact.T)
+    inverse = np.linalg.inv(correlations + SHRINKAGE * np.eye(7))
+    centre = exact.mean(axis=0) / deviations
+    expected = [
+        2 * math.log(mahalanobis(row / deviations, centre, inverse)) for row in asked.double().numpy()
+    ]
+    np.testing.assert_allclose(distance(asked).numpy(), expected, rtol=1e-4)
+
+
+def test_directions_beyond_the_largest_share_a_variance(monkeypatch):
+    monkeypatch.setattr(gaussian_distance, "MOST_DIRECTIONS", 3)
+    fitted, asked = vectors(60), vectors(5, seed=1)
+    distance = GaussianDistance(7)
+    distance.fit(fitted)
+    exact = fitted.double().numpy()
+    centre, deviations = exact.mean(axis=0), exact.std(axis=0)
+    variances, directions = np.linalg.eigh(np.corrcoef(exact.T))
+    variances[:4] = variances[:4].mean()
+    covariance = directions @ np.diag(variances + SHRINKAGE) @ directions.T
+    rows = (asked.double().numpy() - centre) / deviations
+    expected = [math.log(row @ np.linalg.solve(covariance, row)) for row in rows]
+    np.testing.assert_allclose(distance(asked).numpy(), expected, rtol=1e-4)
+
+
+def test_distances_of_degenerate_vectors_are_finite():
+    constant = vectors(10)
+    constant[:, 2:] = 5.0
+    for fitted in (constant, constant[:1].expand(4, -1), vectors(3)):
+        distance = GaussianDistance(7)
+        distance.fit(fitted)
+        assert torch.isfinite(distance(torch.cat([fitted, 1e6 * vectors(3)]))).all()
+
+
+def test_the_residual_is_what_principal_directions_leave_of_a_unit_vector():
+    fitted, asked = vectors(60, width=8), vectors(5, width=8, seed=1)
+    residual = DirectionResidual(8)
+    residual.fit(fitted)
+    centre = fitted.mean(dim=0).double().numpy()
+
+    def units(rows: torch.Tensor) -> np.ndarray:
+        from_centre = rows.double().numpy() - centre
+        return from_centre / np.linalg.norm(from_centre, axis=1, keepdims=True)
+
+    main = np.linalg.svd(units(fitted), full_matrices=False)[2][:2]
+    left = units(asked) - units(asked) @ main.T @ main
+    np.testing.assert_allclose(residual(asked).numpy(), (left**2).sum(axis=1), atol=1e-5)
+    further = fitted.mean(dim=0) + 3 * (asked - fitted.mean(dim=0))
+    torch.testing.assert_close(residual(further), residual(asked), rtol=1e-4, atol=1e-5)
+    assert torch.isfinite(residual(fitted.mean(dim=0, keepdim=True))).all()
+
+
+@pytest.mark.parametrize(("number", "most"), [(30, 500), (30, 7), (1, 500), (2, 500)])
+def test_shares_are_below_the_counted_ones_and_close_to_them(monkeypatch, number, most):
+    monkeypatch.setattr(val_shares, "MOST_QUANTILES", most)
+    generator = torch.Generator().manual_seed(number)
+    values = torch.randn(number, generator=generator)
+    shares = ValShares(1)
+    shares.fit(values)
+    asked = torch.cat([torch.linspace(-4, 9, 300), values])
+    found = shares(asked)
+    counted = torch.tensor([float((values <= one).sum()) / (number + 1) for one in asked])
+    assert (found <= counted + 1e-6).all()
+    assert (found >= counted - 2 / min(number, most) - 1e-6).all()
+    ordered = found[:300]
+    assert (ordered.diff() >= 0).all()
+    if number > 1:  # beyond val the order is kept
+        assert (ordered[asked[:300] > values.max()].diff() > 0).all()
+    assert 0 <= float(found.min()) <= float(found.max()) < 1
+
+
+def test_equal_values_of_val_are_no_problem():
+    shares = ValShares(1)
+    shares.fit(torch.full((40,), 2.0))
+    assert shares(torch.tensor([1.0, 2.0, 3.0])).tolist() == pytest.approx([0, 0, 40 / 41], abs=0.03)
+
+
+def test_images_like_those_of_val_rarely_give_alarms():
+    """The mean over many val sets of the share that reaches 0.95, which is at most 0.05."""
+    generator = torch.Generator().manual_seed(3)
+    rates = []
+    for _ in range(300):
+        shares = ValShares(1)
+        shares.fit(torch.randn(59, generator=generator).exp())
+        rates.append(float((shares(torch.randn(200, generator=generator).exp()) >= 0.95).float().mean()))
+    assert 0.025 < float(np.mean(rates)) < 0.052
+
+
+def small_encoder(frozen_stages: int = 2):
+    torch.manual_seed(0)
+    taps = frozen_stages > 0
+    return build_encoder("test_resnet", image_size=32, frozen_stages=frozen_stages, taps=taps).eval()
+
+
+def observed(part: Unfamiliarity, encoder, images: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        encoded: EncoderFeatures = encoder(images)
+        return part.observe(encoded, HeadOutput(logits, encoded.pooled, None))
+
+
+@pytest.mark.parametrize("frozen_stages", [0, 2])
+def test_it_observes_energy_a_stage_and_the_features(frozen_stages):
+    encoder = small_encoder(frozen_stages)
+    part = Unfamiliarity(encoder, 3)
+    images, logits = torch.rand(4, 3, 32, 32), torch.randn(4, 3)
+    with torch.no_grad():
+        encoded = encoder(images)
+    statistics = encoded.taps.statistics[:1] if frozen_stages else ()
+    energy = torch.tensor([[sum(math.log1p(math.exp(one)) for one in row)] for row in logits.tolist()])
+    expected = torch.cat([energy, *statistics, encoded.pooled], dim=1)
+    torch.testing.assert_close(observed(part, encoder, images, logits), expected)
+    assert len(part.widths) == 1 + len(statistics)
+
+
+def fitted_part(num_val: int = 60):
+    """A part that was fitted to smooth random images, and a function to ask it."""
+    encoder = small_encoder()
+    part = Unfamiliarity(encoder, 3)
+    generator = torch.Generator().manual_seed(1)
+
+    def smooth(number: int) -> torch.Tensor:
+        coarse = torch.rand(number, 3, 6, 6, generator=generator)
+        return functional.interpolate(coarse, size=32, mode="bilinear")
+
+    def observations(images: torch.Tensor, level: float = 2.0) -> torch.Tensor:
+        logits = level + torch.randn(len(images), 3, generator=generator)
+        return observed(part, encoder, images, logits)
+
+    part.fit_images(observations(smooth(300)), torch.zeros(300, 3))
+    before = torch.randn(num_val, 3)
+    assert part.tune(observations(smooth(num_val)), before, lambda logits: 0.0) is before
+    return part, smooth, observations
+
+
+def test_it_detects_other_images_and_a_lack_of_labels():
+    part, smooth, observations = fitted_part()
+    with torch.no_grad():
+        known = part.unfamiliarity(observations(smooth(200)))
+        noise = part.unfamiliarity(observations(torch.rand(50, 3, 32, 32)))
+        unlabelled = part.unfamiliarity(observations(smooth(50), level=-8.0))
+    assert float((known >= 0.95).float().mean()) < 0.15
+    assert (noise >= 0.95).all()
+    assert (unlabelled >= 0.95).all()
+    assert 0.3 < float(known.mean()) < 0.7
+
+
+def test_the_statistic_is_its_formula_written_out():
+    part, smooth, observations = fitted_part()
+    val, asked = observations(smooth(40)), observations(smooth(6))
+    part.tune(val, torch.zeros(40, 3), lambda logits: 0.0)
+
+    def components(rows: torch.Tensor) -> np.ndarray:
+        parts = torch.split(rows[:, 1:], list(part.widths), dim=1)
+        distances = [distance(one) for distance, one in zip(part.distances, parts, strict=True)]
+        return torch.stack([-rows[:, 0], *distances], dim=1).double().numpy()
+
+    mean, deviation = components(val).mean(axis=0), components(val).std(axis=0)
+    expected = [
+        sum(z + z * z / 2 if z > 0 else z for z in (row - mean) / deviation) for row in components(asked)
+    ]
+    with torch.no_grad():
+        found = part.statistic(asked)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_it_corrects_no_logits_and_needs_enough_of_val():
+    part, smooth, observations = fitted_part(LEAST_VAL_IMAGES)
+    assert part.is_worth_keeping
+    assert part(observations(smooth(2))).tolist() == [[0.0] * 3] * 2
+    part.tune(observations(smooth(LEAST_VAL_IMAGES - 1)), torch.zeros(19, 3), lambda logits: 0.0)
+    assert not part.is_worth_keeping
+
+
+def test_a_loaded_part_says_the_same():
+    part, smooth, observations = fitted_part()
+    again = Unfamiliarity(small_encoder(), 3, **part.sizes)
+    again.load_state_dict(part.state_dict())
+    asked = observations(smooth(5))
+    with torch.no_grad():
+        assert torch.equal(again.unfamiliarity(asked), part.unfamiliarity(asked))
+    assert again.sizes == part.sizes
+
+
+def test_parts_that_only_correct_give_none():
+    from kmcl.posthoc import KernelVote
+
+    with pytest.raises(NotImplementedError, match="KernelVote only corrects logits"):
+        KernelVote(None, 3).unfamiliarity(torch.zeros(2, 1))
+    assert not KernelVote.gives_unfamiliarity
+    assert Unfamiliarity.uses_taps(2)
+    assert not Unfamiliarity.uses_taps(0)
+
+
+def test_under_autocast_it_computes_in_float32():
+    part, smooth, observations = fitted_part()
+    asked = observations(smooth(8))
+    with torch.no_grad():
+        exact = part.unfamiliarity(asked)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = part.unfamiliarity(asked)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, exact)

@@ -1,0 +1,172 @@
+"""`kmcl monitor`: every form of predictions is read, drift is found and named, broken files are refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from kmcl.cli import predict
+from kmcl.cli.app import make_app
+from kmcl.cli.prediction_forms import write_parquet, write_wide_csv
+from kmcl.errors import InputError
+from kmcl.evaluation.predictions import Predictions
+from kmcl.methods import read_options
+from kmcl.models.folder import ModelDescription, save_description
+from kmcl.models.label_rules import LabelRules, logit
+from kmcl.reports.monitor import monitor, predicted_images
+from kmcl.reports.prediction_files import read_predictions
+from kmcl.serving import ImagePrediction, LabelPrediction
+
+LABELS = ("cat", "hot, dog", "12")
+RULES = LabelRules(LABELS, thresholds=(0.4, 0.5, 0.3), temperatures=(1.5,) * 3, biases=(0.1,) * 3)
+
+
+def draw(number: int, seed: int, shift: float = 0.0) -> Predictions:
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(number, 3)) + np.array([0, shift, 0])
+    return Predictions(
+        LABELS,
+        tuple(f"{row}.png" for row in range(number)),
+        (1 / (1 + np.exp(-logits))).astype(np.float32),
+        np.zeros((number, 3), dtype=np.int8),
+        unfamiliarity=rng.random(number).astype(np.float32),
+    )
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """What `kmcl monitor` reads of a run."""
+    folder = tmp_path_factory.mktemp("run")
+    description = ModelDescription(RULES, read_options({"name": "asl"}), "test_resnet", 32)
+    (folder / "model").mkdir()
+    save_description(folder / "model", description)
+    (folder / "predictions").mkdir()
+    draw(200, seed=0).save(folder / "predictions" / "val.npz")
+    return folder
+
+
+def images_of(found: Predictions, unfamiliarity: bool) -> Iterator[ImagePrediction]:
+    """The images as a predictor gives them."""
+    decided = RULES.decide(RULES.calibrate(logit(found.scores)))
+    for row, name in enumerate(found.names):
+        labels = tuple(
+            LabelPrediction(label, decided.probabilities[row, k], None, None, 0.5, False, 0.5, None)
+            for k, label in enumerate(LABELS)
+        )
+        share = None if not unfamiliarity else round(float(found.unfamiliarity[row]), 6)
+        yield ImagePrediction(name, labels, unfamiliarity=share)
+
+
+FORMS = ("long.csv", "wide.csv", "a.json", "a.jsonl", "long.parquet", "wide.parquet")
+
+
+def write(path: Path, found: Predictions, unfamiliarity: bool = True) -> Path:
+    images = images_of(found, unfamiliarity)
+    if path.suffix == ".parquet":
+        write_parquet(path, images, LABELS, path.stem == "wide", unfamiliarity=unfamiliarity)
+        return path
+    forms = {".csv": "csv", ".json": "json", ".jsonl": "jsonl"}
+    writer = partial(predict._WRITERS[forms[path.suffix]], sigma=False, unfamiliarity=unfamiliarity)
+    if path.stem == "wide":
+        writer = partial(write_wide_csv, labels=LABELS, unfamiliarity=unfamiliarity)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer(file, images)
+    return path
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("unfamiliarity", [True, False])
+def test_every_form_gives_the_numbers_that_were_written(form: str, unfamiliarity: bool, tmp_path: Path):
+    found = draw(30, seed=1)
+    read = read_predictions([write(tmp_path / form, found, unfamiliarity)], RULES)
+    expected = predicted_images(found, RULES)
+    order = np.argsort(found.names) if form not in ("wide.csv", "wide.parquet") else np.arange(30)
+    np.testing.assert_allclose(read.probabilities, expected.probabilities[order], atol=1e-6)
+    np.testing.assert_array_equal(read.present, expected.present[order])
+    assert (read.unfamiliarity is not None) == unfamiliarity
+    if unfamiliarity:
+        np.testing.assert_allclose(read.unfamiliarity, expected.unfamiliarity[order], atol=1e-6)
+
+
+def test_several_files_are_one_batch(tmp_path: Path):
+    paths = [write(tmp_path / form, draw(10, seed)) for seed, form in enumerate(FORMS)]
+    read = read_predictions(paths, RULES)
+    assert read.probabilities.shape == (60, 3)
+    assert read.unfamiliarity.shape == (60,)
+    mixed = [paths[0], write(tmp_path / "b.jsonl", draw(10, 9), unfamiliarity=False)]
+    assert read_predictions(mixed, RULES).unfamiliarity is None
+
+
+def test_a_shift_is_found_and_none_where_there_is_none(run: Path, tmp_path: Path):
+    same, _ = monitor(run, [write(tmp_path / "a.jsonl", draw(150, seed=2))])
+    assert not same.found
+    assert len(same.checks) == 8
+    moved, _ = monitor(run, [write(tmp_path / "b.jsonl", draw(150, seed=2, shift=1.5))])
+    assert {check.label for check in moved.found} == {"hot, dog"}
+
+
+def invoke(*arguments: object):
+    return CliRunner().invoke(make_app(), ["monitor", *map(str, arguments)])
+
+
+def test_the_command_writes_a_page_and_json(run: Path, tmp_path: Path):
+    file = write(tmp_path / "long.csv", draw(150, seed=2, shift=1.5))
+    result = invoke(run, file, "--output", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert "drift: 2 of 8 checks differ from val, 150 new images against 200" in result.output
+    page = (tmp_path / "out" / "monitor.html").read_text(encoding="utf-8")
+    assert "Drift: 2 of 8 checks" in page
+    assert "hot, dog is present in" in page
+    values = json.loads((tmp_path / "out" / "monitor.json").read_text())
+    assert (values["drift"], values["num_new"], len(values["checks"])) == (True, 150, 8)
+    assert (tmp_path / "out" / "figures" / "label-rates.csv").is_file()
+    assert invoke(run, file, "--output", tmp_path / "out", "--fail-on-drift").exit_code == 3
+    as_json = invoke(run, file, "--output", tmp_path / "out", "--json", "--false-alarms", "1e-300")
+    assert json.loads(as_json.output)["drift"] is False
+
+
+def test_where_unfamiliarity_is_missing_the_page_says_so(run: Path, tmp_path: Path):
+    file = write(tmp_path / "wide.csv", draw(50, seed=3), unfamiliarity=False)
+    result = invoke(run, file, "--output", tmp_path / "out", "--fail-on-drift")
+    assert result.exit_code == 0, result.output
+    assert "Unfamiliar images are not compared" in (tmp_path / "out" / "monitor.html").read_text()
+
+
+def test_files_that_are_no_predictions_of_the_model_are_refused(run: Path, tmp_path: Path):
+    good = pd.read_csv(write(tmp_path / "wide.csv", draw(5, seed=4)))
+    for change, message in (
+        (good.drop(columns="cat"), "has no probabilities of label 'cat', which the model has"),
+        (good.assign(cow=0.5), "has a label 'cow', which the model does not have"),
+        (good.assign(cat=2.0), "probabilities must be between 0 and 1; got 2"),
+        (good.assign(unfamiliarity=-1.0), "unfamiliarity must be between 0 and 1; got -1"),
+        (good.assign(cat="x"), "cannot be read as predictions"),
+        (good.head(0), "has no images"),
+    ):
+        change.to_csv(tmp_path / "bad.csv", index=False)
+        with pytest.raises(InputError, match=message):
+            monitor(run, [tmp_path / "bad.csv"])
+    long = pd.read_csv(write(tmp_path / "long.csv", draw(5, seed=4)))
+    pd.concat([long, long]).to_csv(tmp_path / "twice.csv", index=False)
+    (tmp_path / "broken.json").write_text('[{"image": "a"')
+    (tmp_path / "broken.jsonl").write_text('{"image": "a"}\n')
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1")
+    for name, message in (
+        ("twice.csv", "twice.csv: image '0.png' has label 'cat' twice"),
+        ("broken.json", "broken.json: cannot be read as predictions"),
+        ("broken.jsonl", "broken.jsonl: cannot be read as predictions"),
+        ("broken.parquet", "broken.parquet: cannot be read as predictions"),
+        ("none.csv", "none.csv: there is no such file"),
+        ("a.txt", "a.txt: must end with one of .csv, .json, .jsonl, .parquet"),
+    ):
+        with pytest.raises(InputError, match=message):
+            monitor(run, [tmp_path / name])
+    result = invoke(run, tmp_path / "wide.csv", "--false-alarms", "0")
+    assert isinstance(result.exception, InputError)
+    assert "false_alarm_rate must be above 0 and below 1; got 0" in str(result.exception)
