@@ -77,7 +77,8 @@ def contrast(strata: Strata, level: float) -> Contrast:
     variance is that of a share with one success and one failure added (Agresti and Caffo).
     """
     first, second = (float(value) for value in strata.estimates)
-    found = Contrast(first, second, *strata.num_images, None)
+    num_first, num_second = strata.num_images
+    found = Contrast(first, second, num_first, num_second, None)
     defined = ~np.isnan(strata.resamples).any(axis=0)
     if min(strata.num_units) < MIN_UNITS or np.isnan(strata.estimates).any() or defined.sum() < 2:
         return found

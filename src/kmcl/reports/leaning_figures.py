@@ -46,8 +46,8 @@ def leaning_picture(found: Sequence[LabelLeaning], labels: Sequence[str], split:
             names = (labels[each.pair.label], labels[each.pair.other])
             rows.append((*names, PANELS[panel], *values, *limits, *counts))
         axes.set(title=PANELS[panel].capitalize(), xlabel="%")
-    names = [f"{labels[each.pair.label]} (with {labels[each.pair.other]})" for each in order]
-    grid[0].set_yticks(range(len(order)), shorten(names, 38), fontsize=7.5)
+    pairs = [f"{labels[each.pair.label]} (with {labels[each.pair.other]})" for each in order]
+    grid[0].set_yticks(range(len(order)), shorten(pairs, 38), fontsize=7.5)
     grid[0].set_ylim(-0.7, len(order) - 0.3)
     legend_below(grid[0], columns=2)
     return Picture(
@@ -135,7 +135,7 @@ def _draw_contrast(axes: Axes, contrast: Contrast, place: int) -> bool:
     first, second = 100 * contrast.first, 100 * contrast.second
     is_found = contrast.difference is not None and contrast.difference.excludes_zero
     colour, width = (FOUND_COLOUR, 2.6) if is_found else (GRID, 1.0)
-    axes.hlines(place, *sorted((first, second)), color=colour, linewidth=width)
+    axes.hlines(place, min(first, second), max(first, second), color=colour, linewidth=width)
     is_first = place == 0
     axes.plot(second, place, linestyle="", label="without it" if is_first else None, **dot_look(1))
     axes.plot(

@@ -97,7 +97,7 @@ def _choose(
     most between images with and without the other label.
     """
     predictions, units = one.predictions, sampling_units(one.predictions.groups, len(one.predictions))
-    chosen = []
+    chosen: list[tuple[LabelPair, list[int]]] = []
     for leaning in sorted(leanings, key=_suspicion, reverse=True):
         if len(chosen) == max(1, num_masked // IMAGES_PER_LABEL) or _suspicion(leaning) <= 0:
             break
