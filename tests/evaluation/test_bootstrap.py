@@ -46,6 +46,23 @@ def test_weights_give_what_copied_images_give(decimals: int | None) -> None:
     np.testing.assert_allclose(found.means, expected, atol=1e-12)
 
 
+def test_a_labels_variance_is_over_the_resamples_that_have_it() -> None:
+    """Rare labels are absent from some resamples, so that the labels' numbers differ."""
+    targets = np.zeros((12, 4), np.int8)
+    targets[:6, 0], targets[2:4, 1], targets[5, 2:] = 1, 1, 1
+    predictions = from_arrays(np.random.default_rng(2).random((12, 4)), targets)
+    units = resampling.sampling_units(None, 12)
+    for num_resamples in (1, 2, 9):
+        (found,) = resampling.resample(
+            (predictions,), ((1.0,),), units, np.random.default_rng(1), num_resamples
+        )
+        for label, variance in enumerate(found.variances):
+            alone = from_arrays(predictions.scores[:, [label]], targets[:, [label]])
+            values = resampled_maps(alone, 1, num_resamples)
+            values = values[~np.isnan(values)]
+            assert variance == pytest.approx(values.var(ddof=1) if len(values) > 1 else 0)
+
+
 def test_whole_groups_are_drawn() -> None:
     predictions = make_predictions(60, 3, seed=3, prevalence=0.15)
     groups = tuple(f"patient{index // 4}" for index in range(60))
@@ -280,6 +297,18 @@ def test_two_resamples_have_a_spread() -> None:
     assert found.standard_error == pytest.approx(error)
 
 
+def test_an_estimate_whose_bias_leads_beyond_1_has_an_interval_inside() -> None:
+    """Both resamples are worse by more than what the estimate lacks."""
+    predictions = make_predictions(60, 1, signal=1.8)
+    estimate = mean_average_precision(predictions)
+    seed = next(
+        seed for seed in range(500) if 2 * estimate - resampled_maps(predictions, seed, 2).mean() > 1.001
+    )
+    found = bootstrap_map(predictions, np.random.default_rng(seed), num_resamples=2)
+    assert found.standard_error > 1e-4
+    assert (found.low, found.high) == pytest.approx((0, 1))
+
+
 def test_without_a_defined_resample_there_is_no_bias() -> None:
     predictions = from_arrays([[0.9], [0.95], [0.1]], [[1], [0], [0]])
     seed = next(seed for seed in range(20) if np.isnan(resampled_maps(predictions, seed, 1)[0]))
@@ -332,6 +361,12 @@ def retargeted(predictions: Predictions) -> Predictions:
     return replace(predictions, targets=targets)
 
 
+def retargeted_twice(predictions: Predictions) -> Predictions:
+    targets = predictions.targets.copy()
+    targets[[7, 4], [0, 1]] = 1 - targets[[7, 4], [0, 1]]
+    return replace(predictions, targets=targets)
+
+
 def ignoring(predictions: Predictions) -> Predictions:
     ignored = np.zeros(predictions.targets.shape, np.bool_)
     ignored[4, 1] = True
@@ -345,6 +380,7 @@ def ignoring(predictions: Predictions) -> Predictions:
         (renamed, r"images differ: number 19 is 'image19\.jpg'.*'elsewhere\.jpg'"),
         (shortened, "images differ: 20 in the first and 19 in the second"),
         (retargeted, r"targets differ in 1 pairs, first for image 'image4\.jpg' and label 'label1'"),
+        (retargeted_twice, r"targets differ in 2 pairs, first for image 'image4\.jpg' and label 'label1'"),
         (ignoring, r"targets differ in 1 pairs, first for image 'image4\.jpg' and label 'label1'"),
     ],
 )
@@ -368,6 +404,11 @@ def test_impossible_arguments_are_refused(arguments, message: str) -> None:
         bootstrap_map(
             **{"predictions": make_predictions(20, 3), "generator": np.random.default_rng(0)} | arguments
         )
+
+
+def test_a_comparison_with_no_image_is_refused() -> None:
+    with pytest.raises(InputError, match="a bootstrap needs at least one image, got none"):
+        compare_map(make_predictions(0, 3), make_predictions(20, 3), np.random.default_rng(0), 10)
 
 
 def test_means_over_seeds_are_compared_on_the_same_resamples() -> None:

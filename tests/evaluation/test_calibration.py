@@ -65,7 +65,7 @@ def test_a_curve_by_hand() -> None:
 def test_an_empty_bin_is_undefined_and_weighs_nothing() -> None:
     curve = reliability_curve(np.array([0.1, 0.9]), np.array([False, True]), num_bins=3)
     assert curve.counts.tolist() == [1, 0, 1]
-    assert np.isnan(curve.mean_scores[1])
+    assert np.isnan([curve.mean_scores[1], curve.positive_rates[1]]).all()
     assert curve.expected_calibration_error == pytest.approx(0.1)
 
 
@@ -93,6 +93,8 @@ def test_equal_mass_bins_hold_about_as_many_pairs_each() -> None:
     curve = reliability_curve(predictions.scores[:, 0], predictions.positive[:, 0], 10, "equal_mass")
     assert len(curve.counts) == 10
     assert abs(curve.counts - 100).max() <= 1
+    # A bin begins with a score that there is.
+    assert np.isin(curve.lower[1:], predictions.scores[:, 0].astype(np.float64)).all()
 
 
 def test_perfect_probabilities_have_nearly_no_error_and_shifted_ones_have() -> None:
@@ -108,8 +110,8 @@ def test_brier_score_and_likelihood_are_scikit_learns() -> None:
     there = predictions.evaluated
     scores, truth = predictions.scores[there].astype(np.float64), predictions.targets[there]
     found = calibration(predictions)
-    assert found.brier_score == pytest.approx(brier_score_loss(truth, scores))
-    assert found.negative_log_likelihood == pytest.approx(log_loss(truth, scores))
+    assert found.brier_score == pytest.approx(brier_score_loss(truth, scores), rel=1e-12)
+    assert found.negative_log_likelihood == pytest.approx(log_loss(truth, scores), rel=1e-12)
 
 
 def test_saturated_wrong_probabilities_stay_finite() -> None:

@@ -117,6 +117,8 @@ def test_equal_scores_go_to_the_first_label_and_large_k_takes_all() -> None:
     predictions = from_arrays([[0.5, 0.5, 0.5]], [[0, 0, 1]])
     assert decide_top_k(predictions, 2).tolist() == [[True, True, False]]
     assert decide_top_k(predictions, 5).all()
+    many = from_arrays(np.full((3, 300), 0.5), np.zeros((3, 300)))
+    assert decide_top_k(many, 7)[:, :7].all()
 
 
 @pytest.mark.parametrize(
@@ -125,6 +127,8 @@ def test_equal_scores_go_to_the_first_label_and_large_k_takes_all() -> None:
         (np.array([0.5, 0.5]), r"one value or 6, got shape \(2,\)"),
         (1.5, r"in \[0, 1\], got 1\.5"),
         (np.array([0.5] * 5 + [np.nan]), "got nan"),
+        (np.array([0.5] * 5 + [1.25]), r"in \[0, 1\], got 1\.25"),
+        (np.array([0.0, 1.0, 0.5, -0.25, 0.5, 0.5]), r"in \[0, 1\], got -0\.25"),
     ],
 )
 def test_impossible_thresholds_are_refused(thresholds, message: str) -> None:

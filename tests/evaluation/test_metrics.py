@@ -150,6 +150,7 @@ def test_equal_counts_are_all_medium() -> None:
 def test_given_counts_decide_the_groups() -> None:
     predictions = make_predictions(num_labels=3)
     by_training = evaluate(predictions, label_counts=np.array([30, 20, 10]))
+    assert evaluate(predictions, label_counts=[30, 20, 10]).frequency_groups == by_training.frequency_groups
     assert [group.labels for group in by_training.frequency_groups] == [("label2",), ("label1",), ("label0",)]
     assert by_training.frequency_counts_from == "training"
     assert evaluate(predictions).frequency_counts_from == "evaluated"

@@ -126,7 +126,18 @@ def test_the_information_is_that_of_a_logistic_regression_on_logit_and_sigma():
             standard = (logs[image, label] - found.sigma_means[label]) / found.sigma_deviations[label]
             row = np.array([logit, 1.0, standard])
             information += chance * (1 - chance) * np.outer(row, row)
-        np.testing.assert_allclose(found.covariances[label], np.linalg.inv(information), rtol=1e-4, atol=1e-9)
+        expected = np.linalg.inv(information)
+        np.testing.assert_allclose(found.covariances[label], expected, rtol=1e-9, atol=1e-12)
+
+
+def test_a_variance_below_0_by_rounding_is_none():
+    """A covariance of rank 1 is saved with six digits."""
+    covariance = np.outer([1.0, -1.0, 0.0], [1.0, -1.0, 0.0])
+    covariance[0, 0] -= 1e-9
+    intervals = ProbabilityIntervals(covariance[None], np.zeros(1), np.ones(1))
+    score = np.array([[expit(1.0)]])  # whose logit is 1
+    low, high = intervals.interval(score, np.array([[0.3]]), None)
+    assert (low[0, 0], high[0, 0]) == pytest.approx((0.3, 0.3))
 
 
 def test_rows_and_back():

@@ -135,6 +135,26 @@ def test_a_temperature_stays_inside_its_bounds() -> None:
     assert fit_temperatures(sure, prior_count=0).temperatures.tolist() == [pytest.approx(20)]
 
 
+def test_at_a_bound_the_bias_is_the_best_for_that_bound() -> None:
+    """Against an optimiser with the same bounds."""
+    generator = np.random.default_rng(0)
+    coin = (generator.random((200, 1)) < 0.3).astype(np.int8)
+    unsure = from_arrays(0.5 + 0.001 * (2 * coin - 1), coin)
+    sure = from_arrays(generator.choice([1e-6, 1 - 1e-6], size=(200, 1)), coin)
+    for predictions, temperature in ((unsure, 0.05), (sure, 20.0)):
+        logits, truth = logit(predictions.scores[:, 0]), coin[:, 0] == 1
+
+        def cost(line: np.ndarray, logits=logits, truth=truth) -> float:
+            scaled = line[0] * logits + line[1]
+            return float(np.logaddexp(0, np.where(truth, -scaled, scaled)).sum())
+
+        bounds = [(1 / 20, 20), (None, None)]
+        best = minimize(cost, [1.0, 0.0], method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-14})
+        fitted = fit_temperatures(predictions, with_bias=True, prior_count=0)
+        assert fitted.temperatures[0] == pytest.approx(temperature)
+        assert fitted.biases[0] == pytest.approx(best.x[1], abs=3e-4)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_scores_far_too_sure_are_fitted_as_well(seed: int) -> None:
     """From there, whole steps of Newton's method lead away from the optimum."""

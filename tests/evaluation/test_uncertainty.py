@@ -166,6 +166,16 @@ def test_uncertainties_by_hand() -> None:
     assert (uncertainty_scores(gaps)["rank_mean"][~gaps.evaluated] == 0).all()
 
 
+def test_uncertainties_are_computed_in_double_precision() -> None:
+    predictions = make_predictions(50, 3)
+    found = uncertainty_scores(predictions, 0.3)
+    scores = predictions.scores.astype(np.float64)
+    entropy = -scores * np.log(scores) - (1 - scores) * np.log1p(-scores)
+    np.testing.assert_allclose(found["probability"], 1 - np.abs(2 * scores - 1), rtol=1e-12)
+    np.testing.assert_allclose(found["entropy"], entropy, rtol=1e-9)
+    np.testing.assert_array_equal(found["variance"], predictions.sigma.astype(np.float64) ** 2)
+
+
 def test_label_areas_gains_and_risks_are_those_of_the_order() -> None:
     predictions = make_predictions(60, 3)
     found = compare_uncertainties(predictions, 0.4)
@@ -202,6 +212,7 @@ def test_the_fit_is_a_logistic_regression_of_the_error() -> None:
     regression = LogisticRegression().fit(evidence(val)[there], wrong[there])
     expected = regression.decision_function(evidence(test).reshape(-1, 2)).reshape(test.scores.shape)
     np.testing.assert_allclose(model.predict(test), expected, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(model.log_sigma_means, logs.mean(axis=0), rtol=1e-12)
 
 
 def test_of_many_pairs_every_second_or_third_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,6 +139,25 @@ def test_the_formula_that_does_not_fit_is_named(no_shape_checks):
         KernelFamily("L", "L", out_of_range, log_gaussian)
 
 
+def test_a_formula_is_tried_on_variances_above_0_and_in_its_dimension():
+    """A formula may fail on variances of 0, and may take its shapes from the dimension it is given."""
+
+    def log_kernel_of_sums(features: Tensor, kernels: KernelParameters) -> Tensor:
+        factors = torch.linalg.cholesky(torch.diag_embed(kernels.variances))
+        variances = factors.diagonal(dim1=-2, dim2=-1).square()
+        gaps = features.unsqueeze(1) - kernels.means
+        return -gaps.square() @ torch.ones(kernels.feature_dim) / variances
+
+    def similarity_of_sums(
+        means_p: Tensor, variances_p: Tensor, means_q: Tensor, variances_q: Tensor, feature_dim: int
+    ) -> Tensor:
+        return -(means_p - means_q).square() @ torch.ones(feature_dim) / (variances_p + variances_q)
+
+    family = KernelFamily("LD", "L", log_kernel_of_sums, similarity_of_sums)
+    kernels = KernelParameters(torch.zeros(1, 1, 2), torch.tensor([[2.0]]), 2, 1.0)
+    assert family.log_kernel(torch.tensor([[1.0, 2.0]]), kernels).item() == pytest.approx(-2.5)
+
+
 def test_axes_say_what_there_is_per_dimension():
     found = {
         name: (family.means_per_dimension, family.variances_per_dimension) for name, family in KERNELS.items()

@@ -52,6 +52,15 @@ def test_hand_value():
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
+def test_what_it_creates_is_on_the_device_of_its_inputs(kernel):
+    """Not on torch's default device: here one that holds no numbers."""
+    mixture, targets = make_mixture(kernel, 6, 4, 3), make_targets(6, 4)
+    expected = contrastive_loss(mixture, targets)
+    with torch.device("meta"):
+        assert contrastive_loss(mixture, targets) == expected
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("unknown", [0.0, 0.3])
 def test_the_jaccard_index_may_be_inside_the_logarithm(kernel, unknown):
     """The value is the loop's; the gradient is checked numerically."""

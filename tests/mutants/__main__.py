@@ -4,6 +4,7 @@
     make mutants SAMPLE=300 SEED=7
     python tests/mutants --package losses --sample 0    # all of one package
     python tests/mutants --only 1f2e3d4c,5b6a7988       # those again
+    python tests/mutants --explained --sample 0         # the explained ones: all must survive
 
 Of the tests of the three packages those that run the mutated lines are run, the quickest first, until one
 fails. Mutants in `explained.toml` change nothing that a test should notice; they are not counted.
@@ -45,9 +46,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--package", choices=PACKAGES, action="append", help="default: all three")
     parser.add_argument("--only", type=lambda text: set(text.split(",")), help="the mutants of these numbers")
+    parser.add_argument(
+        "--explained", action="store_true", help="the explained mutants instead of the others"
+    )
     given = parser.parse_args()
     packages = tuple(given.package or PACKAGES)
-    mutants = [mutant for package in packages for mutant in counted_mutants(package)]
+    mutants = [mutant for package in packages for mutant in mutants_in(package, explained=given.explained)]
     if given.only:
         mutants = [mutant for mutant in mutants if mutant.identity in given.only]
     else:
@@ -58,14 +62,14 @@ def main() -> int:
     return report(mutants, outcomes, packages)
 
 
-def counted_mutants(package: str) -> list[Mutant]:
-    """The mutants of a package without the explained ones."""
-    explained = {(each["file"], each["before"], each["after"]) for each in explanations()}
+def mutants_in(package: str, *, explained: bool) -> list[Mutant]:
+    """The explained mutants of a package, or all others, which are counted."""
+    known = {(each["file"], each["before"], each["after"]) for each in explanations()}
     return [
         mutant
         for path in sorted((ROOT / "src/kmcl" / package).glob("*.py"))
         for mutant in mutants_of(f"{package}/{path.name}", path.read_bytes())
-        if (mutant.file, mutant.before, mutant.after) not in explained
+        if ((mutant.file, mutant.before, mutant.after) in known) == explained
     ]
 
 
@@ -158,6 +162,8 @@ def test_in_place(
 
 def test_imported_anew(mutant: Mutant, source: Path, folder: Path, record: tests.Record) -> str:
     chosen = choose(mutant, record)
+    if not chosen:
+        return tests.SURVIVED
     order = {name: place for place, name in enumerate(chosen)}
     files = sorted({name.split("::")[0] for name in chosen})
 

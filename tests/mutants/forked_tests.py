@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
+from _pytest.warnings import catch_warnings_for_item
 
 from mutants.faults import Mutant
 
@@ -60,24 +61,31 @@ def collect(tests: list[str], scratch: Path, run: Callable[[list[pytest.Item]], 
 def passes(items: list[pytest.Item]) -> bool:
     """Run tests until one fails."""
     for item, following in zip(items, [*items[1:], None], strict=True):
-        if any(report.failed for report in runtestprotocol(item, log=False, nextitem=following)):
+        if any(report.failed for report in run_test(item, following)):
             return False
     return True
 
 
-def record(items: list[pytest.Item], source: Path, output: Path) -> None:
-    """Run each test and write down its time, its lines, and whether it passes."""
+def run_test(item: pytest.Item, following: pytest.Item | None) -> list[pytest.TestReport]:
+    """Run a test without a report on the terminal; warnings are errors where pytest's settings say so."""
+    with catch_warnings_for_item(config=item.config, ihook=item.ihook, when="runtest", item=item):
+        return runtestprotocol(item, log=False, nextitem=following)
+
+
+def record(items: list[pytest.Item], source: Path, output: Path) -> int:
+    """Run each test and write down its time, its lines, and whether it passes; 0, a status."""
     found: Record = {}
     for item, following in zip(items, [*items[1:], None], strict=True):
         started = time.process_time()
         with _traced_lines(str(source)) as lines:
-            reports = runtestprotocol(item, log=False, nextitem=following)
+            reports = run_test(item, following)
         found[item.nodeid] = {
             "passed": not any(report.failed for report in reports),
             "seconds": time.process_time() - started,
             "lines": {file: sorted(numbers) for file, numbers in lines.items()},
         }
     output.write_text(json.dumps(found))
+    return 0
 
 
 @contextlib.contextmanager

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from mutants import forked_tests as tests
@@ -24,16 +26,15 @@ def recorded(items: list[tests.pytest.Item], source: Path, folder: Path, root: P
     shared = digest(*sorted([*(root / "src/kmcl").rglob("*.py"), *(root / "tests").glob("*.py")]))
     kept = {item.path: records / f"{shared}-{digest(item.path)}.json" for item in items}
     started = time.monotonic()
-    missing = [item for item in items if not kept[item.path].exists()]
-    if missing:
+    missing = {item.path for item in items if not kept[item.path].exists()}
+    records.mkdir(parents=True, exist_ok=True)
+    for path in sorted(missing):  # one after the other, so that what is recorded outlives an interruption
         fresh = folder / "fresh.json"
-        tests.forked(lambda: tests.record(missing, source, fresh) or 0, 3600, wall_seconds=36000)
-        found = json.loads(fresh.read_text())
-        records.mkdir(parents=True, exist_ok=True)
-        for path in {item.path for item in missing}:
-            names = {item.nodeid for item in missing if item.path == path}
-            kept[path].write_text(json.dumps({name: found[name] for name in names}))
-        say(f"recorded {len(missing)} of {len(items)} tests in {time.monotonic() - started:.0f} s")
+        of_file = [item for item in items if item.path == path]
+        tests.forked(partial(tests.record, of_file, source, fresh), 3600, wall_seconds=36000)
+        shutil.move(fresh, kept[path])
+    if missing:
+        say(f"recorded {len(missing)} of {len(set(kept))} files in {time.monotonic() - started:.0f} s")
     everything: tests.Record = {}
     for path in set(kept.values()):
         everything |= json.loads(path.read_text())

@@ -43,8 +43,8 @@ def frequency_groups(
     ordered = np.sort(counts)
     lower = np.searchsorted(ordered, counts, side="left")
     lower_or_equal = np.searchsorted(ordered, counts, side="right")
-    # rank = (lower + lower_or_equal) / 2L, compared with 1/3 and 2/3 in integers.
-    group_of_label = np.minimum(3 * (lower + lower_or_equal) // (2 * len(labels)), 2)
+    # rank = (lower + lower_or_equal) / 2L, below 1, compared with 1/3 and 2/3 in integers.
+    group_of_label = 3 * (lower + lower_or_equal) // (2 * len(labels))
     return tuple(
         _group(name, labels, average_precisions, counts, np.flatnonzero(group_of_label == group))
         for group, name in enumerate(GROUPS)

@@ -60,19 +60,10 @@ class ProbabilityIntervals(NamedTuple):
     def interval(self, scores: Reals, probabilities: Reals, sigma: Reals | None) -> Interval:
         """The intervals of B x L calibrated probabilities, from the scores and sigmas they come from."""
         centre = logit(probabilities)
-        design = self._design(scores, sigma)
+        design = _design(scores, sigma, self.sigma_means, self.sigma_deviations)
         variances = np.einsum("bli,lij,blj->bl", design, self.covariances, design)
         half_width = STANDARD_DEVIATIONS * np.sqrt(np.maximum(variances, 0))
         return Interval(sigmoid(centre - half_width), sigmoid(centre + half_width))
-
-    def _design(self, scores: Reals, sigma: Reals | None) -> Values:
-        """B x L x 3: logit, 1, standardised log σ."""
-        logits = logit(scores)
-        standardised = np.zeros_like(logits)
-        if sigma is not None:
-            standardised = (np.log(sigma.astype(np.float64)) - self.sigma_means) / self.sigma_deviations
-        standardised = np.clip(standardised, -_MAX_STANDARDISED_SIGMA, _MAX_STANDARDISED_SIGMA)
-        return np.stack([logits, np.ones_like(logits), standardised], axis=-1)
 
     def to_rows(self) -> IntervalRows:
         """Eight numbers per label: the lower triangle of Σ, mean and deviation of log σ."""
@@ -103,9 +94,18 @@ def fit_probability_intervals(
         log_sigma = np.log(predictions.sigma.astype(np.float64))
         means = log_sigma.mean(axis=0)
         deviations = np.maximum(log_sigma.std(axis=0), _MIN_SIGMA_DEVIATION)
-    intervals = ProbabilityIntervals(np.zeros((num_labels, 3, 3)), means, deviations)
-    design = intervals._design(predictions.scores, predictions.sigma)
+    design = _design(predictions.scores, predictions.sigma, means, deviations)
     probabilities = calibrate(logit(predictions.scores), temperatures, biases)
     weights = probabilities * (1 - probabilities) * predictions.evaluated
     information = np.einsum("bl,bli,blj->lij", weights, design, design) + _PRIOR_PRECISION
-    return intervals._replace(covariances=np.linalg.inv(information))
+    return ProbabilityIntervals(np.linalg.inv(information), means, deviations)
+
+
+def _design(scores: Reals, sigma: Reals | None, means: Values, deviations: Values) -> Values:
+    """B x L x 3: logit, 1, log σ standardised by its means and deviations."""
+    logits = logit(scores)
+    standardised = np.zeros_like(logits)
+    if sigma is not None:
+        standardised = (np.log(sigma.astype(np.float64)) - means) / deviations
+    standardised = np.clip(standardised, -_MAX_STANDARDISED_SIGMA, _MAX_STANDARDISED_SIGMA)
+    return np.stack([logits, np.ones_like(logits), standardised], axis=-1)
