@@ -101,8 +101,18 @@ def test_no_pair_at_all(kernel):
     assert pairwise_log_similarity(mixture, mixture, none, none).shape == (0, 3)
 
 
-def test_a_single_label_shared_variance_kernel():
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_single_label(kernel):
     """With L = 1 the label axis of shared variances and of means coincide."""
-    mixture = make_mixture("gaussian", 3, 1, 4)
+    mixture = make_mixture(kernel, 3, 1, 4)
+    means, variances = loops.expand(mixture)
+    expected = [
+        [
+            loops.similarity(means[n, 0], variances[n, 0], means[i, 0], variances[i, 0], kernel)
+            for i in range(3)
+        ]
+        for n in (0, 1)
+    ]
     rows, labels = torch.tensor([0, 1]), torch.tensor([0, 0])
-    assert pairwise_log_similarity(mixture, mixture, rows, labels).shape == (2, 3)
+    actual = pairwise_log_similarity(mixture, mixture, rows, labels).exp()
+    np.testing.assert_allclose(actual, expected, rtol=1e-10)
