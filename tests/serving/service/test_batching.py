@@ -218,7 +218,8 @@ def test_a_large_request_is_spread_over_threads_and_comes_back_in_order():
             assert last_is_done.wait(20)  # the first piece is the last to be done
         if 9 in batch:
             last_is_done.set()
-        return BatchScores(*[batch.reshape(-1, 1).astype(np.float32)] * 3)
+        numbers = batch.reshape(-1, 1).astype(np.float32)
+        return BatchScores(numbers, numbers, numbers, unfamiliarity=numbers.ravel())
 
     batcher = start(score, num_threads=2)
     scores, more = batcher.submit(images(*range(10)), lambda pixels, own: own.score.ravel()).result(20)
