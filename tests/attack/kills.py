@@ -83,7 +83,7 @@ class Trainings:
         if self._run_to_end(run, fresh=number % 10 == 9) and self._is_same(run):
             self._tally.count("resumed to the same bytes")
             shutil.rmtree(run)
-            shutil.rmtree(_cache_of(run))
+            shutil.rmtree(_cache_of(run), ignore_errors=True)  # trainings on images have none
 
     def _start(self, run: Path, *, fresh: bool = False) -> Process:
         has_begun = (run / "settings.yaml").is_file()
