@@ -90,8 +90,8 @@ def main() -> None:
     for name, place in (entry.split("=", 1) for entry in arguments.table):
         sets[name] = decoded(files_with(*place.rsplit(":", 1), arguments.split), most, size)
     for name in filter(None, arguments.embedded.split(",")):
-        images = open_dataset(name).splits["test"].images
-        sets[name] = (images.load(row) for row in range(min(most, len(images))))
+        embedded = open_dataset(name).splits["test"].images
+        sets[name] = map(embedded.load, range(min(most, len(embedded))))
     for name in filter(None, arguments.changed.split(",")):
         sets[name] = map(CHANGES[name], known_images())
     predictor.classifier = fold_batch_norms(predictor.classifier)
