@@ -45,6 +45,9 @@ CHANGED: dict[str, Any] = {
     "label_embedding_dim": 21,
     "word_vectors": Path("vectors.txt"),
     "embedding_dim": 19,
+    "angular_scale": 11.0,
+    "angular_margin": 0.3,
+    "positive_share": 0.6,
 }
 OPTIONS = [(method, option) for method in METHODS for option in find_method(method).option_names]
 

@@ -29,6 +29,7 @@ METHODS: Registry[Method] = Registry(
         "mlgcn": "kmcl.methods.mlgcn:METHOD",
         "addgcn": "kmcl.methods.addgcn:METHOD",
         "tdrg": "kmcl.methods.tdrg:METHOD",
+        "aam": "kmcl.methods.aam:METHOD",
     },
     Method,
 )
