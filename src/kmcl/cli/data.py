@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -69,6 +70,7 @@ def describe_command(
         typer.echo(json.dumps(asdict(description), indent=2))
         return
     _print_description(description)
+    _print_notes(description.notes)
     for path in written:
         typer.echo(f"wrote {path}")
 
@@ -100,6 +102,7 @@ def check_command(
         typer.echo(json.dumps(asdict(report), indent=2))
     else:
         _print_report(report)
+        _print_notes(report.notes)
     if report.problems:
         raise typer.Exit(1)
 
@@ -181,6 +184,14 @@ def _print_description(description: Description) -> None:
         console.print(f"{sizes.num_sampled} sampled images: width {spread[0]}; height {spread[1]}")
     if sizes.num_unreadable:
         console.print(f"{sizes.num_unreadable} sampled images cannot be read: see kmcl data check")
+
+
+def _print_notes(notes: Sequence[str]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    for note in notes:
+        Console().print(f"note: {escape(note)}", soft_wrap=True, highlight=False)
 
 
 def _print_report(report: CheckReport) -> None:

@@ -56,11 +56,16 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A named dataset with its labels and splits. `val` may be missing if the source has none."""
+    """A named dataset with its labels and splits. `val` may be missing if the source has none.
+
+    notes: what the reader left out or took for granted, a sentence each; `kmcl data check` and `describe` show
+           them
+    """
 
     name: str
     labels: tuple[str, ...]
     splits: dict[str, Split]
+    notes: tuple[str, ...] = ()
 
     @property
     def num_labels(self) -> int:

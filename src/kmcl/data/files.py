@@ -140,12 +140,16 @@ def require_file(path: Path, what: str) -> Path:
     return path
 
 
-def require_some_images(images: ImageFiles, source: Path | str) -> None:
-    """Raise InputError if none of the images exists; single missing files are found when they are loaded."""
+def some_image_exists(images: ImageFiles) -> bool:
     step = max(1, len(images) // 50)
     likely = [*range(0, len(images), step), *range(len(images))]
-    # os.path, not pathlib, whose `exists` raises for a name that is longer than a file name may be.
-    if not any(os.path.exists(images.root / str(images.names[index])) for index in likely):
+    # os.path, not pathlib, whose `isfile` raises for a name that is longer than a file name may be.
+    return any(os.path.isfile(images.root / str(images.names[index])) for index in likely)
+
+
+def require_some_images(images: ImageFiles, source: Path | str) -> None:
+    """Raise InputError if none of the images exists; single missing files are found when they are loaded."""
+    if not some_image_exists(images):
         raise InputError(
             f"none of the {len(images)} images named in {source} exists; the first would be {images.name(0)}"
         )

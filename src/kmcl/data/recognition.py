@@ -54,7 +54,7 @@ def _describe_folder(folder: Path) -> str:
     tables = [path for path in files if path.suffix.lower() in TABLE_SUFFIXES]
     if tables:
         return f"did you mean table:{min(tables)}?"
-    annotations = [path for path in (*files, *_entries(folder / "annotations")[0]) if _is_coco(path)]
+    annotations = [path for path in (*files, *_entries(folder / "annotations")[0]) if is_coco(path)]
     if annotations:
         return f"it looks like COCO annotations ({annotations[0].name}); {_AS_TABLE}"
     labels = sorted(inner.name for inner in folders if any(map(_is_image, _entries(inner)[0])))
@@ -67,14 +67,14 @@ def _describe_folder(folder: Path) -> str:
 
 
 def _describe_json(path: Path) -> str:
-    if _is_coco(path):
+    if is_coco(path):
         return f"it looks like COCO annotations (coco2014:DIR opens COCO 2014); {_AS_TABLE}"
     if all(f'"{key}"' in _sample(path) for key in ("data", "annotations", "result")):
         return f"it looks like an export of Label Studio, which can also export CSV; {_AS_TABLE}"
     return _AS_TABLE
 
 
-def _is_coco(path: Path) -> bool:
+def is_coco(path: Path) -> bool:
     if path.suffix.lower() != ".json":
         return False
     sample = _sample(path)

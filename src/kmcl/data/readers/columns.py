@@ -16,15 +16,15 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from kmcl.data.dataset import SPLIT_NAMES, Dataset, ImageStore, Split
+from kmcl.data.dataset import Dataset, ImageStore, Split
 from kmcl.data.files import ImageFiles, require_folder, require_some_images
 from kmcl.data.readers.column_advice import column_advice, option_flag
-from kmcl.data.readers.options import CutOptions, Names
+from kmcl.data.readers.options import DrawOptions, Names
 from kmcl.data.readers.row_problems import RowError, RowProblem, shown_value
+from kmcl.data.readers.split_names import SPLIT_SPELLINGS, given_splits
 from kmcl.data.readers.table_rows import TableRows
 from kmcl.data.readers.table_targets import LabelTargets, targets_from_columns, targets_from_names
-from kmcl.data.selection import select
-from kmcl.data.splitting import cut_split, finish_splits
+from kmcl.data.splitting import draw_splits, finish_splits
 from kmcl.errors import InputError, suggest
 
 IMAGE_COLUMNS = ("image", "path", "file", "filename", "file_name", "image_path", "filepath")
@@ -32,14 +32,8 @@ SPLIT_COLUMNS = ("split",)
 GROUP_COLUMNS = ("group", "patient", "patient_id", "patientid")
 NAME_COLUMNS = ("labels",)
 
-SPLIT_SPELLINGS = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
 
-
-class ColumnOptions(CutOptions):
+class ColumnOptions(DrawOptions):
     """Options of anything with columns.
 
     image_column:   the column of image paths; default `image`, `path`, `file`, `filename` and the like.
@@ -50,7 +44,6 @@ class ColumnOptions(CutOptions):
     labels_column:  the column of label names; default `labels` if there is one.
     label_names:    with such a column: the labels in order; default all that occur, alphabetically.
     separator:      the separator of label names; default "|", ";" or ",", whichever occurs. Lists need none.
-    test_fraction:  the share of the rows for `test` if there is no split column.
     """
 
     image_column: str | None = None
@@ -61,7 +54,6 @@ class ColumnOptions(CutOptions):
     labels_column: str | None = None
     label_names: Names | None = None
     separator: str | None = Field(default=None, min_length=1)
-    test_fraction: float = Field(default=0.2, ge=0.0, lt=1.0)
 
 
 def dataset_from_rows(
@@ -87,9 +79,9 @@ def dataset_from_rows(
     lines = None if table.path is None else np.array(table.lines, dtype=np.int64)
     everything = Split(images, labelled.targets, groups=groups, lines=lines)
     if split_column is not None:
-        splits = _given_splits(table, everything, split_column)
+        splits = _splits_of_column(table, everything, split_column)
     else:
-        splits = _drawn_splits(everything, options)
+        splits = draw_splits(everything, options)
     return Dataset(name, labelled.labels, finish_splits(splits, options))
 
 
@@ -166,7 +158,7 @@ def _leads_outside(path: str, folders: Iterable[str]) -> bool:
     return not any(Path(os.path.normpath(path)).is_relative_to(folder) for folder in folders)
 
 
-def _given_splits(table: TableRows, everything: Split, column: str) -> dict[str, Split]:
+def _splits_of_column(table: TableRows, everything: Split, column: str) -> dict[str, Split]:
     names = []
     problems = []
     for cell, line in zip(table.column(column), table.lines, strict=True):
@@ -180,25 +172,4 @@ def _given_splits(table: TableRows, everything: Split, column: str) -> dict[str,
             names.append(name)
     if problems:
         raise table.row_error(problems)
-    assigned = np.array(names)
-    rows = {name: np.flatnonzero(assigned == name) for name in SPLIT_NAMES}
-    return {name: select(everything, indices) for name, indices in rows.items() if len(indices)}
-
-
-def _drawn_splits(everything: Split, options: ColumnOptions) -> dict[str, Split]:
-    train_fraction = 1 - options.val_fraction - options.test_fraction
-    if train_fraction <= 0:
-        raise InputError(
-            f"val_fraction={options.val_fraction} and test_fraction={options.test_fraction} leave no "
-            "training images"
-        )
-    fractions = {"train": train_fraction, "val": options.val_fraction, "test": options.test_fraction}
-    wanted = {name: fraction for name, fraction in fractions.items() if fraction > 0}
-    parts = dict(zip(wanted, cut_split(everything, list(wanted.values()), options.seed), strict=True))
-    empty = [name for name, part in parts.items() if not len(part)]
-    if empty:
-        raise InputError(
-            f"{len(everything)} rows are too few for a split {empty[0]!r} of {wanted[empty[0]]:.0%}; "
-            f"give {empty[0]}_fraction=0 or a split column"
-        )
-    return parts
+    return given_splits(everything, names)

@@ -43,6 +43,15 @@ class CutOptions(ReaderOptions):
     val_fraction: float = Field(default=0.1, ge=0.0, lt=1.0)
 
 
+class DrawOptions(CutOptions):
+    """Options of a reader whose source may have no splits at all.
+
+    test_fraction: the share of the images for `test` where the source names no splits.
+    """
+
+    test_fraction: float = Field(default=0.2, ge=0.0, lt=1.0)
+
+
 OptionsT = TypeVar("OptionsT", bound=ReaderOptions)
 
 

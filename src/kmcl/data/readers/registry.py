@@ -23,6 +23,7 @@ READERS: Registry[Reader] = Registry(
         "scenes": "kmcl.data.readers.scenes:READER",
         "table": "kmcl.data.readers.table:READER",
         "voc2007": "kmcl.data.readers.voc2007:READER",
+        "coco": "kmcl.data.readers.coco:READER",
         "coco2014": "kmcl.data.readers.coco2014:READER",
         "adp": "kmcl.data.readers.adp:READER",
         "chestxray14": "kmcl.data.readers.chestxray14:READER",

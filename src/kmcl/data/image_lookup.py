@@ -1,0 +1,101 @@
+"""Finding the files that a label file means: names without folder or extension, paths of another machine."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from kmcl.data.files import ImageFiles, some_image_exists
+from kmcl.data.image_formats import image_suffixes
+from kmcl.errors import InputError
+
+
+def is_image_name(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in image_suffixes()
+
+
+def walk_files(root: Path) -> Iterable[str]:
+    """Paths of the files below a folder, relative to it, in order; hidden ones are left out."""
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        prefix = Path(folder).relative_to(root).as_posix()
+        for name in sorted(files):
+            if not name.startswith("."):
+                yield name if prefix == "." else f"{prefix}/{name}"
+
+
+class FolderIndex:
+    """The images below a folder by their names, with and without extension; the folder is read once."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @cached_property
+    def _paths(self) -> dict[str, list[str]]:
+        paths: defaultdict[str, list[str]] = defaultdict(list)
+        for path in walk_files(self.root):
+            name = path.rpartition("/")[2]
+            if is_image_name(name):
+                paths[name].append(path)
+                paths[os.path.splitext(name)[0]].append(path)
+        return paths
+
+    def find(self, wanted: str) -> str | None:
+        """The image whose path ends most like the wanted one; None if no image has its name.
+
+        The file name decides, with or without its extension; of several images with that name, the folders
+        before it do. InputError if two images match equally well.
+        """
+        parts = wanted.replace("\\", "/").split("/")
+        name = parts[-1]
+        found = self._paths.get(name, [])
+        if not found and is_image_name(name):
+            found = self._paths.get(os.path.splitext(name)[0], [])
+        if len(found) < 2:
+            return found[0] if found else None
+        scores = [_common_folders(path.split("/"), parts) for path in found]
+        best = [path for path, score in zip(found, scores, strict=True) if score == max(scores)]
+        if len(best) > 1:
+            raise InputError(
+                f"image {wanted!r} may be {best[0]} or {best[1]} in {self.root}; "
+                "name the folder of the images with -o images=FOLDER"
+            )
+        return best[0]
+
+
+def _common_folders(path: Sequence[str], wanted: Sequence[str]) -> int:
+    """How many folders before the file name agree, from the end."""
+    count = 0
+    for one, other in zip(reversed(path[:-1]), reversed(wanted[:-1]), strict=False):
+        if one != other:
+            break
+        count += 1
+    return count
+
+
+def find_images(
+    names: Sequence[str], folders: Sequence[Path], source: Path | str, index: FolderIndex
+) -> ImageFiles:
+    """The named images: in the first of the folders that has any of them, else wherever the index finds them.
+
+    A single missing file keeps its name, and is reported when it is loaded or by `kmcl data check`.
+    """
+    paths = np.array([name.replace("\\", "/") for name in names])
+    for folder in folders:
+        images = ImageFiles(folder, paths)
+        if some_image_exists(images):
+            return images
+    found = [index.find(name) for name in names]
+    if not any(found):
+        raise InputError(
+            f"none of the {len(names)} images named in {source} is below {index.root}; the first is "
+            f"{names[0]!r}; name their folder with -o images=FOLDER"
+        )
+    return ImageFiles(
+        index.root, np.array([path or name for path, name in zip(found, paths.tolist(), strict=True)])
+    )
