@@ -58,8 +58,7 @@ class Split:
 class Dataset:
     """A named dataset with its labels and splits. `val` may be missing if the source has none.
 
-    notes: what the reader left out or took for granted, a sentence each; `kmcl data check` and `describe` show
-           them
+    notes: what the reader left out or took for granted, a sentence each, for `kmcl data check` and `describe`
     """
 
     name: str

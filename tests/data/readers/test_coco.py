@@ -70,7 +70,10 @@ def test_one_file_with_gaps_crowds_strays_and_images_without_annotation(tmp_path
     ("annotations", "folders"),
     [
         (["train/_annotations.coco.json", "valid/_annotations.coco.json"], ["train", "valid"]),
-        (["annotations/instances_train2017.json", "annotations/instances_val2017.json"], ["train2017", "val2017"]),
+        (
+            ["annotations/instances_train2017.json", "annotations/instances_val2017.json"],
+            ["train2017", "val2017"],
+        ),
         (["my_train.json", "my-val.json"], ["images/train", "images/val"]),
     ],
 )
@@ -138,18 +141,24 @@ def test_categories_of_one_name_groups_without_annotation_and_absent_lists(tmp_p
         ('{"images": []}', "lack the expected images, annotations and categories"),
         ('{"images": [], "annotations": [], "categories": []}', "list no image"),
         (
-            '{"images": [{"id": 1, "file_name": "1.png"}], "categories": [{"id": 1, "name": "a"}], '
-            '"annotations": [{"id": 8, "image_id": 1, "category_id": 2}]}',
+            (
+                '{"images": [{"id": 1, "file_name": "1.png"}], "categories": [{"id": 1, "name": "a"}], '
+                '"annotations": [{"id": 8, "image_id": 1, "category_id": 2}]}'
+            ),
             "annotation 8 has the category 2, which is not in the list",
         ),
         (
-            '{"images": [{"id": 1, "file_name": "9.png"}], "categories": [{"id": 1, "name": "a"}], '
-            '"annotations": [{"image_id": 1, "category_id": 1}]}',
+            (
+                '{"images": [{"id": 1, "file_name": "9.png"}], "categories": [{"id": 1, "name": "a"}], '
+                '"annotations": [{"image_id": 1, "category_id": 1}]}'
+            ),
             r"none of the 1 images named in .*x\.json is below .*; the first is '9\.png'; name their folder",
         ),
         (
-            '{"images": [{"id": 1, "file_name": "1.png"}, {"id": 1, "file_name": "2.png"}], '
-            '"categories": [], "annotations": []}',
+            (
+                '{"images": [{"id": 1, "file_name": "1.png"}, {"id": 1, "file_name": "2.png"}], '
+                '"categories": [], "annotations": []}'
+            ),
             "two images or two categories have the same id",
         ),
     ],

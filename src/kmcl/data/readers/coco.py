@@ -1,9 +1,9 @@
 """Annotations in the format of COCO, with any categories: an image has the labels of its annotations.
 
-    coco:annotations.json                       one file, split for you
-    coco:DIR                                    one file per split, found by its name: instances_train2017.json,
-                                                train/_annotations.coco.json, ...
-    coco:DIR -o train=a.json -o val=b.json      the files by name
+    coco:annotations.json                     one file, split for you
+    coco:DIR                                  one file per split, found by its name, as in
+                                              instances_train2017.json or train/_annotations.coco.json
+    coco:DIR -o train=a.json -o val=b.json    the files by name
 
 Crowd annotations count, and images without annotations are kept: they have no label. Categories of the same
 name are one label. The images are looked for near the annotations.
@@ -40,8 +40,8 @@ class CocoOptions(DrawOptions):
     val:      the same for val.
     test:     the same for test.
     images:   the folder of the images; default: looked for near the annotations.
-    unlisted: whether a category without annotation is absent from the image or unknown. An image that lists its
-              absent categories (`neg_category_ids`, as in LVIS) has unknown ones in any case.
+    unlisted: whether a category without annotation is absent from the image or unknown. An image that lists
+              its absent categories (`neg_category_ids`, as in LVIS) has unknown ones in any case.
     """
 
     train: Path | None = None
@@ -68,7 +68,7 @@ def read_coco(location: Path, options: CocoOptions) -> Dataset:
         if num_stray := int(arrays["num_stray"]):
             notes.append(f"{path.name}: {num_stray} annotations are of images that it does not list")
     if not any((split.targets == 1).any() for split in splits.values()):
-        raise InputError(f"COCO annotations {', '.join(map(str, files.values()))}: no image has an annotation")
+        raise InputError(f"COCO annotations {next(iter(files.values()))}: no image has an annotation")
     if "" in splits:
         splits = draw_splits(splits[""], options)
     stem = location.stem

@@ -22,6 +22,7 @@ READERS: Registry[Reader] = Registry(
         "digits": "kmcl.data.readers.digits:READER",
         "scenes": "kmcl.data.readers.scenes:READER",
         "table": "kmcl.data.readers.table:READER",
+        "folder": "kmcl.data.readers.folder:READER",
         "voc2007": "kmcl.data.readers.voc2007:READER",
         "coco": "kmcl.data.readers.coco:READER",
         "coco2014": "kmcl.data.readers.coco2014:READER",
