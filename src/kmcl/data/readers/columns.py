@@ -1,9 +1,10 @@
 """A dataset from rows of text: which column is what, the targets, the splits. For files and DataFrames.
 
-Columns `image` (also `path`, `file`, `filename`), optional `split` and `group` (also `patient`, `patient_id`:
-images of one group are never in two splits); every other column is a label, unless a column `labels` has
-their names. Without a split column the rows are split by iterative stratification; with one that has no
-validation rows, these are taken from the training rows.
+Columns `image` (also `path`, `filename`, `image_id`, ...), optional `split` and `group` (also `patient`,
+`patient_id`: images of one group are never in two splits); every other column is a label, unless a column
+`labels` or several columns `label_1`, `label_2`, ... have their names. If no image is where the table says,
+the images are looked for by name below the folder. Without a split column the rows are split by iterative
+stratification; with one that has no validation rows, these are taken from the training rows.
 """
 
 from __future__ import annotations
@@ -13,24 +14,31 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
 from kmcl.data.dataset import Dataset, ImageStore, Split
-from kmcl.data.files import ImageFiles, require_folder, require_some_images
+from kmcl.data.files import require_folder
+from kmcl.data.image_lookup import FolderIndex, find_images
 from kmcl.data.readers.column_advice import column_advice, option_flag
+from kmcl.data.readers.name_columns import numbered_columns, targets_from_names
 from kmcl.data.readers.options import DrawOptions, Names
+from kmcl.data.readers.partial_labels import apply_sources, apply_unknown_names, read_sources
 from kmcl.data.readers.row_problems import RowError, RowProblem, shown_value
 from kmcl.data.readers.split_names import SPLIT_SPELLINGS, given_splits
 from kmcl.data.readers.table_rows import TableRows
-from kmcl.data.readers.table_targets import LabelTargets, targets_from_columns, targets_from_names
+from kmcl.data.readers.table_targets import LabelTargets, Unlisted, targets_from_columns
 from kmcl.data.splitting import draw_splits, finish_splits
 from kmcl.errors import InputError, suggest
 
-IMAGE_COLUMNS = ("image", "path", "file", "filename", "file_name", "image_path", "filepath")
+IMAGE_COLUMNS = (
+    *("image", "path", "file", "filename", "file_name", "image_path", "filepath", "image_file", "image_name"),
+    *("image_id", "imageid", "image index"),
+)
 SPLIT_COLUMNS = ("split",)
-GROUP_COLUMNS = ("group", "patient", "patient_id", "patientid")
-NAME_COLUMNS = ("labels",)
+GROUP_COLUMNS = ("group", "patient", "patient_id", "patientid", "patient id")
+NAME_COLUMNS = ("labels", "finding labels")
+UNKNOWN_COLUMNS = ("unknown_labels",)
+SOURCE_COLUMNS = ("source",)
 
 
 class ColumnOptions(DrawOptions):
@@ -41,9 +49,14 @@ class ColumnOptions(DrawOptions):
     group_column:   the column of patients or other groups; default `group` or `patient` if there is one.
     label_columns:  the 0/1 columns to use, in order; default all remaining columns.
     ignore_columns: columns that are not labels.
-    labels_column:  the column of label names; default `labels` if there is one.
+    labels_column:  the column of label names, or several; default `labels`, or `label_1`, `label_2`, ...
     label_names:    with such a column: the labels in order; default all that occur, alphabetically.
     separator:      the separator of label names; default "|", ";" or ",", whichever occurs. Lists need none.
+    unlisted:       what a label is that a row does not name, or whose cell is blank: `absent` or `unknown`;
+                    default absent for names and where all cells are marks (x), unknown for 0/1 columns.
+    unknown_column: the column with the names of labels that were not annotated; default `unknown_labels`.
+    sources:        a YAML file with the labels that each source annotates; its other labels are unknown.
+    source_column:  with `sources`: the column with the source of each row; default `source`.
     """
 
     image_column: str | None = None
@@ -51,9 +64,13 @@ class ColumnOptions(DrawOptions):
     group_column: str | None = None
     label_columns: Names | None = None
     ignore_columns: Names = ()
-    labels_column: str | None = None
+    labels_column: Names | None = None
     label_names: Names | None = None
     separator: str | None = Field(default=None, min_length=1)
+    unlisted: Unlisted | None = None
+    unknown_column: str | None = None
+    sources: dict[str, Names] | Path | None = None
+    source_column: str | None = None
 
 
 def dataset_from_rows(
@@ -72,6 +89,8 @@ def dataset_from_rows(
     group_column = _find_column(table, options.group_column, GROUP_COLUMNS, "group_column")
     others = {image_column, split_column, group_column, *table.stored, *options.ignore_columns}
     labelled = _read_targets(table, options, others)
+    if not (labelled.targets == 1).any():
+        raise InputError(f"{table.title}: no image carries any label, every target is 0 or unknown")
     images = table.stored.get(image_column)
     if images is None:
         images = _image_files(table, image_column, root, allow_outside)
@@ -82,7 +101,7 @@ def dataset_from_rows(
         splits = _splits_of_column(table, everything, split_column)
     else:
         splits = draw_splits(everything, options)
-    return Dataset(name, labelled.labels, finish_splits(splits, options))
+    return Dataset(name, labelled.labels, finish_splits(splits, options), labelled.notes)
 
 
 def _find_column(table: TableRows, chosen: str | None, usual: Sequence[str], option: str) -> str | None:
@@ -104,33 +123,55 @@ def _require_columns(table: TableRows, names: Iterable[str], option: str) -> Non
 
 def _read_targets(table: TableRows, options: ColumnOptions, others: set[str | None]) -> LabelTargets:
     _require_columns(table, options.ignore_columns, "ignore_columns")
+    unknown_column = _find_column(table, options.unknown_column, UNKNOWN_COLUMNS, "unknown_column")
+    source_column = None
+    if options.sources is not None:
+        source_column = _find_column(table, options.source_column, SOURCE_COLUMNS, "source_column")
+        if source_column is None:
+            raise InputError(f"{table.header_title}: no column 'source'; name it with source_column=...")
+    labelled = _read_labels(table, options, others | {unknown_column, source_column})
+    if unknown_column is not None:
+        labelled = apply_unknown_names(table, labelled, unknown_column)
+    if source_column is not None and options.sources is not None:
+        sources = options.sources
+        if isinstance(sources, Path):
+            folder = Path() if table.path is None else table.path.parent
+            sources = read_sources(folder / sources.expanduser())
+        labelled = apply_sources(table, labelled, source_column, sources)
+    return labelled
+
+
+def _read_labels(table: TableRows, options: ColumnOptions, others: set[str | None]) -> LabelTargets:
     if options.label_columns:
         _require_columns(table, options.label_columns, "label_columns")
-        labelled = targets_from_columns(table, options.label_columns)
-    elif column := _find_column(table, options.labels_column, NAME_COLUMNS, "labels_column"):
-        labelled = targets_from_names(table, column, options.separator, options.label_names)
-    else:
-        columns = [name for name in table.header if name not in others]
-        if not columns:
-            raise InputError(f"{table.header_title}: no label column among {', '.join(table.header)}")
-        try:
-            labelled = targets_from_columns(table, columns)
-        except RowError as error:
-            advice = column_advice(table, error.problems, options.ignore_columns)
-            raise error.with_advice(advice) from None
-    if not (labelled.targets == 1).any():
-        raise InputError(f"{table.title}: no image carries any label, every target is 0 or unknown")
-    return labelled
+        return targets_from_columns(table, options.label_columns, options.unlisted)
+    if columns := _name_columns(table, options):
+        return targets_from_names(table, columns, options.separator, options.label_names, options.unlisted)
+    columns = tuple(name for name in table.header if name not in others)
+    if not columns:
+        raise InputError(f"{table.header_title}: no label column among {', '.join(table.header)}")
+    try:
+        return targets_from_columns(table, columns, options.unlisted)
+    except RowError as error:
+        advice = column_advice(table, error.problems, options.ignore_columns)
+        raise error.with_advice(advice) from None
+
+
+def _name_columns(table: TableRows, options: ColumnOptions) -> tuple[str, ...]:
+    if options.labels_column:
+        _require_columns(table, options.labels_column, "labels_column")
+        return options.labels_column
+    usual = _find_column(table, None, NAME_COLUMNS, "labels_column")
+    return numbered_columns(table) if usual is None else (usual,)
 
 
 def _image_files(table: TableRows, column: str, root: Path, allow_outside: bool) -> ImageStore:
     require_folder(root, "folder of images")
-    images = ImageFiles(root, _image_paths(table, column, root, allow_outside))
-    require_some_images(images, table.path or "the DataFrame")
-    return images
+    names = _image_paths(table, column, root, allow_outside)
+    return find_images(names, [root], table.path or "the DataFrame", FolderIndex(root))
 
 
-def _image_paths(table: TableRows, column: str, root: Path, allow_outside: bool) -> npt.NDArray[np.str_]:
+def _image_paths(table: TableRows, column: str, root: Path, allow_outside: bool) -> list[str]:
     # Tables written on Windows have backslashes.
     paths = [cell.replace("\\", "/") for cell in table.column(column)]
     # With links in it, the folder has two names, and a table may have either.
@@ -148,7 +189,7 @@ def _image_paths(table: TableRows, column: str, root: Path, allow_outside: bool)
     if problems or outside:
         advice = f"{option_flag('allow_outside', 'true')} accepts such paths" if outside else ""
         raise table.row_error([*problems, *outside], advice)
-    return np.array(paths)
+    return paths
 
 
 def _leads_outside(path: str, folders: Iterable[str]) -> bool:
