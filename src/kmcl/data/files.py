@@ -16,6 +16,7 @@ from kmcl.data.libtiff import silence_libtiff
 from kmcl.errors import InputError
 
 TWELVE_BITS = 1 << 12
+TIFF_INTERPRETATION, WHITE_IS_ZERO = 262, 0
 
 FILE_KINDS = {
     stat.S_IFDIR: "a folder",
@@ -80,10 +81,14 @@ def load_rgb(image: Image.Image, min_side: int | None = None) -> npt.NDArray[np.
     """The pixels of an image that Pillow has opened, as `decode_image` gives them; errors are Pillow's."""
     if min_side is not None:
         image.draft(None, (min_side, min_side))
+    is_negative = False
     if image.format == "TIFF":
         silence_libtiff()
+        # Pillow inverts an image in which white is 0 if it has eight bits, and not if it has 16.
+        is_negative = image.mode.startswith("I") and image.tag_v2.get(TIFF_INTERPRETATION) == WHITE_IS_ZERO  # type: ignore[attr-defined]
     image.load()
-    return _to_rgb_array(_upright(image))
+    pixels = _to_rgb_array(_upright(image))
+    return 255 - pixels if is_negative else pixels
 
 
 def _upright(image: Image.Image) -> Image.Image:
