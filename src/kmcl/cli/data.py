@@ -24,7 +24,7 @@ data_app = typer.Typer(help="Describe, check and convert datasets.", no_args_is_
 DataArgument = Annotated[
     str,
     typer.Argument(
-        metavar="DATA", help="Dataset spec: digits, table:labels.csv, voc2007:DIR, coco2014:DIR, ..."
+        metavar="DATA", help="Dataset spec: digits, table:labels.csv, folder:DIR, coco:FILE.json, ..."
     ),
 ]
 OptionArgument = Annotated[
