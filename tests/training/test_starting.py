@@ -51,6 +51,9 @@ def test_paths_become_absolute(tmp_path: Path, monkeypatch):
     assert (
         with_absolute_paths(resolve_settings("voc2007:../VOC")).data.spec == f"voc2007:{tmp_path.parent}/VOC"
     )
+    assert with_absolute_paths(resolve_settings("hf:owner/pets")).data.spec == "hf:owner/pets"
+    (tmp_path / "owner" / "pets").mkdir(parents=True)
+    assert with_absolute_paths(resolve_settings("hf:owner/pets")).data.spec == f"hf:{tmp_path}/owner/pets"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from kmcl.data.partners import partner_order
-    from kmcl.data.readers.options import CutOptions, ReaderOptions
+    from kmcl.data.readers.options import CutOptions, DrawOptions, ReaderOptions
     from kmcl.data.readers.reader import Reader
     from kmcl.data.writers.registry import write_dataset
 
@@ -21,6 +21,7 @@ __all__ = [
     "UNKNOWN",
     "CutOptions",
     "Dataset",
+    "DrawOptions",
     "ImageStore",
     "Reader",
     "ReaderOptions",
@@ -32,6 +33,7 @@ __all__ = [
 
 _HOMES = {
     "CutOptions": "kmcl.data.readers.options",
+    "DrawOptions": "kmcl.data.readers.options",
     "Reader": "kmcl.data.readers.reader",
     "ReaderOptions": "kmcl.data.readers.options",
     "partner_order": "kmcl.data.partners",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,10 @@ from pydantic import Field
 from kmcl.data.dataset import Dataset, ImageStore, Split
 from kmcl.data.files import require_folder
 from kmcl.data.image_lookup import FolderIndex, find_images
+from kmcl.data.label_parents import contradictions, read_parents, without_descendants
 from kmcl.data.readers.column_advice import column_advice, option_flag
 from kmcl.data.readers.name_columns import numbered_columns, targets_from_names
-from kmcl.data.readers.options import DrawOptions, Names
+from kmcl.data.readers.options import DrawOptions, Names, folder_of
 from kmcl.data.readers.partial_labels import apply_sources, apply_unknown_names, read_sources
 from kmcl.data.readers.row_problems import RowError, RowProblem, shown_value
 from kmcl.data.readers.split_names import SPLIT_SPELLINGS, given_splits
@@ -135,8 +137,7 @@ def _read_targets(table: TableRows, options: ColumnOptions, others: set[str | No
     if source_column is not None and options.sources is not None:
         sources = options.sources
         if isinstance(sources, Path):
-            folder = Path() if table.path is None else table.path.parent
-            sources = read_sources(folder / sources.expanduser())
+            sources = read_sources(folder_of(table.path) / sources.expanduser())
         labelled = apply_sources(table, labelled, source_column, sources)
     return labelled
 
@@ -144,17 +145,40 @@ def _read_targets(table: TableRows, options: ColumnOptions, others: set[str | No
 def _read_labels(table: TableRows, options: ColumnOptions, others: set[str | None]) -> LabelTargets:
     if options.label_columns:
         _require_columns(table, options.label_columns, "label_columns")
-        return targets_from_columns(table, options.label_columns, options.unlisted)
+        labelled = targets_from_columns(table, options.label_columns, options.unlisted)
+        return _checked_by_parents(table, labelled, options)
     if columns := _name_columns(table, options):
         return targets_from_names(table, columns, options.separator, options.label_names, options.unlisted)
     columns = tuple(name for name in table.header if name not in others)
     if not columns:
         raise InputError(f"{table.header_title}: no label column among {', '.join(table.header)}")
     try:
-        return targets_from_columns(table, columns, options.unlisted)
+        labelled = targets_from_columns(table, columns, options.unlisted)
     except RowError as error:
         advice = column_advice(table, error.problems, options.ignore_columns)
         raise error.with_advice(advice) from None
+    return _checked_by_parents(table, labelled, options)
+
+
+def _checked_by_parents(table: TableRows, labelled: LabelTargets, options: ColumnOptions) -> LabelTargets:
+    """A 0 in a cell says that a label is absent, which must not contradict what other labels imply.
+
+    Names say only what is present: there `with_parents` fills in what they imply.
+    """
+    if options.parents is None:
+        return labelled
+    parents = read_parents(options.parents, folder_of(table.path))
+    problems = [
+        RowProblem(
+            table.lines[found.row],
+            f"label {found.label!r} is present and {found.ancestor!r}, which it implies, is absent",
+            f"label {found.label!r} is present and {found.ancestor!r}, which it implies, is absent",
+        )
+        for found in contradictions(labelled.targets, labelled.labels, parents)
+    ]
+    if problems:
+        raise table.row_error(problems)
+    return replace(labelled, targets=without_descendants(labelled.targets, labelled.labels, parents))
 
 
 def _name_columns(table: TableRows, options: ColumnOptions) -> tuple[str, ...]:

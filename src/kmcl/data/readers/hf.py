@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from kmcl.data.dataset import Dataset
@@ -56,7 +57,7 @@ def read_hf(location: Path, options: HfOptions) -> Dataset:
     name = location.stem if root.is_file() else location.resolve().name
     dataset = dataset_from_rows(table, chosen, name=name, root=folder, allow_outside=options.allow_outside)
     notes = [f"left out, in no split: {', '.join(path.name for path in left_out)}"] if left_out else []
-    return Dataset(dataset.name, dataset.labels, dataset.splits, (*dataset.notes, *notes))
+    return replace(dataset, notes=(*dataset.notes, *notes))
 
 
 def _find_shards(root: Path, config: str | None) -> tuple[list[tuple[Path, str]], list[Path]]:
