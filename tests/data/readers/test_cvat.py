@@ -24,6 +24,7 @@ XML = """\
         <label><name>zebra</name><color>#fff</color><type>tag</type><attributes></attributes></label>
         <label><name>cat</name><type>any</type>
           <attributes><attribute><name>age</name></attribute></attributes></label>
+        <label><name>nose</name><type>points</type><parent>face</parent></label>
       </labels>
     </task>
     <dumped>2026-01-01</dumped>
@@ -67,6 +68,7 @@ def test_an_archive_with_images_in_folders_of_subsets(tmp_path: Path) -> None:
         archive.writestr("annotations.xml", xml("Train", "Validation"))
         archive.writestr("images/Train/sub/a.png", small_image_bytes(1))
         archive.writestr("images/Validation/b.png", small_image_bytes(2))
+        archive.writestr("images/Test/b.png", small_image_bytes(3))
     dataset = open_dataset(f"cvat:{tmp_path / 'export.zip'}")
     train, val = dataset.splits["train"], dataset.splits["val"]
     assert (train.targets.tolist(), val.targets.tolist()) == ([[0, 1]], [[1, 0], [0, 0]])

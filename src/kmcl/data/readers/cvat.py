@@ -50,7 +50,7 @@ def read_cvat(path: Path, options: CvatOptions) -> Dataset:
         raise InputError(f"CVAT annotations {path} have no image")
     return dataset_from_annotations(
         annotated,
-        _images(path, archive, [image.path for image in annotated], options.images),
+        _images(path, archive, annotated, options.images),
         listed,
         options,
         name=path.resolve().parent.name if path.name == MEMBER else path.stem,
@@ -82,7 +82,8 @@ def _parse(
         with opener() as file:
             for _, element in ElementTree.iterparse(file):
                 if element.tag == "label":
-                    listed.append((element.findtext("name") or "").strip())
+                    if element.find("parent") is None:  # not a part of a skeleton
+                        listed.append((element.findtext("name") or "").strip())
                 elif element.tag == "track":
                     raise InputError(
                         f"CVAT annotations {path} are of a video; export them as 'CVAT for images 1.1'"
@@ -100,14 +101,22 @@ def _parse(
     return list(dict.fromkeys(filter(None, listed))), annotated
 
 
-def _images(path: Path, archive: Path | None, names: list[str], chosen: Path | None) -> ImageStore:
+def _images(
+    path: Path, archive: Path | None, annotated: list[AnnotatedImage], chosen: Path | None
+) -> ImageStore:
+    names = [image.path for image in annotated]
     if archive is not None and chosen is None:
         with zipfile.ZipFile(archive) as opened:
             members = set(opened.namelist())
         # In the archive of a project, the images of each subset have a folder.
         by_end = {member.partition("images/")[2]: member for member in members if "images/" in member}
         by_name = {member.rpartition("/")[2]: member for member in members}
-        found = [by_end.get(name) or by_name.get(name.rpartition("/")[2]) for name in names]
+        found = [
+            by_end.get(f"{image.split}/{image.path}")
+            or by_end.get(image.path)
+            or by_name.get(image.path.rpartition("/")[2])
+            for image in annotated
+        ]
         if any(found):
             return ZippedImages(
                 archive, np.array([member or name for member, name in zip(found, names, strict=True)])
