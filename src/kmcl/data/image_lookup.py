@@ -14,14 +14,26 @@ from kmcl.data.files import ImageFiles, some_image_exists
 from kmcl.data.image_formats import image_suffixes
 from kmcl.errors import InputError
 
+MOST_FILES = 5_000_000
+"""That are looked through: more than that is somebody's whole disk."""
+
 
 def is_image_name(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in image_suffixes()
 
 
 def walk_files(root: Path) -> Iterable[str]:
-    """Paths of the files below a folder, relative to it, in order; hidden ones are left out."""
-    for folder, folders, files in os.walk(root):
+    """Paths of the files below a folder, relative to it, in order; hidden ones are left out.
+
+    Linked folders are followed, each once.
+    """
+    seen = set()
+    for folder, folders, files in os.walk(root, followlinks=True):
+        state = os.stat(folder)
+        if (state.st_dev, state.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((state.st_dev, state.st_ino))
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         prefix = Path(folder).relative_to(root).as_posix()
         for name in sorted(files):
@@ -38,7 +50,12 @@ class FolderIndex:
     @cached_property
     def _paths(self) -> dict[str, list[str]]:
         paths: defaultdict[str, list[str]] = defaultdict(list)
-        for path in walk_files(self.root):
+        for number, path in enumerate(walk_files(self.root)):
+            if number == MOST_FILES:
+                raise InputError(
+                    f"folder {self.root} holds more than {MOST_FILES:,} files, too many to look for images; "
+                    "name the folder of the images with -o images=FOLDER"
+                )
             name = path.rpartition("/")[2]
             if is_image_name(name):
                 paths[name].append(path)

@@ -91,3 +91,11 @@ def test_a_folder_without_labels(tmp_path: Path) -> None:
         open_dataset(f"folder:{tmp_path}")
     with pytest.raises(InputError, match=r"gone does not exist"):
         open_dataset(f"folder:{tmp_path / 'gone'}")
+
+
+def test_linked_folders_are_followed_once(tmp_path: Path) -> None:
+    save_small_image(tmp_path / "elsewhere" / "1.png", 1)
+    (tmp_path / "photos" / "cat").mkdir(parents=True)
+    (tmp_path / "photos" / "cat" / "linked").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    (tmp_path / "photos" / "cat" / "round").symlink_to(tmp_path / "photos", target_is_directory=True)
+    assert labels_by_image(open_dataset(f"folder:{tmp_path / 'photos'}", **WHOLE)) == {1: {"cat"}}

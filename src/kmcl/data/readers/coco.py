@@ -11,6 +11,7 @@ name are one label. The images are looked for near the annotations.
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from pathlib import Path
 from typing import Literal
@@ -53,7 +54,7 @@ class CocoOptions(DrawOptions):
 
 def read_coco(location: Path, options: CocoOptions) -> Dataset:
     """Read annotation files; see the module's description of the format."""
-    folder = location if location.is_dir() else location.parent
+    folder = location if os.path.isdir(location) else location.parent
     files = _given_files(location, folder, options) or _find_files(location)
     parts = {name: read_instances(path) for name, path in files.items()}
     labels, notes = _labels_of(list(parts.values()))
@@ -72,14 +73,14 @@ def read_coco(location: Path, options: CocoOptions) -> Dataset:
     if "" in splits:
         splits = draw_splits(splits[""], options)
     stem = location.stem
-    name = _root_of(folder).resolve().name if location.is_dir() or stem in COMMON_STEMS else stem
+    name = _root_of(folder).resolve().name if os.path.isdir(location) or stem in COMMON_STEMS else stem
     return Dataset(name, labels, finish_splits(splits, options), tuple(notes))
 
 
 def _given_files(location: Path, folder: Path, options: CocoOptions) -> dict[str, Path]:
     chosen = {name: getattr(options, name) for name in SPLIT_NAMES}
     files = {name: folder / path.expanduser() for name, path in chosen.items() if path is not None}
-    if files and location.is_file():
+    if files and os.path.isfile(location):
         if "train" in files:
             raise InputError(
                 f"coco:{location} is the file for train, and train={options.train} is another; with train=, "
@@ -91,7 +92,7 @@ def _given_files(location: Path, folder: Path, options: CocoOptions) -> dict[str
 
 def _find_files(location: Path) -> dict[str, Path]:
     """The annotation file of each split below a folder; one file for all has the name ""."""
-    if not location.is_dir():
+    if not os.path.isdir(location):
         return {"": require_file(location, "COCO annotations")}
     found = [path for pattern in ("*.json", "*/*.json") for path in sorted(location.glob(pattern))]
     # COCO itself has captions and keypoints beside the instances.
@@ -124,7 +125,7 @@ def _folders(path: Path, split: str, index: FolderIndex) -> list[Path]:
     near = [inner / name for name in parts for inner in (root, root / "images")]
     within = [root / name / "images" for name in parts]
     folders = [*near, *within, path.parent, path.parent / "images", root, root / "images"]
-    return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
+    return [folder for folder in dict.fromkeys(folders) if os.path.isdir(folder)]
 
 
 def _labels_of(parts: list[Arrays]) -> tuple[tuple[str, ...], list[str]]:

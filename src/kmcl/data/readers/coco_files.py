@@ -102,10 +102,16 @@ def _condense(content: dict[str, Any]) -> Arrays:
         if found is not None:
             targets[found, column[category]] = 1
     return {
-        "labels": np.array([str(category["name"]).strip() for category in categories], dtype=np.str_),
+        "labels": np.array([_text(category["name"]).strip() for category in categories], dtype=np.str_),
         "parents": np.array([str(category.get("supercategory", "")) for category in categories], np.str_),
-        "names": np.array([image["file_name"] for image in images], dtype=np.str_),
+        "names": np.array([_text(image["file_name"]) for image in images], dtype=np.str_),
         "targets": targets,
         "lists_absent": lists_absent,
         "num_stray": np.array(num_stray),
     }
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str | int) and str(value):
+        return str(value)
+    raise TypeError(f"{value!r:.80} instead of a name")

@@ -94,7 +94,7 @@ def _parse(
                     split = "" if subset.lower() in NO_SUBSET else subset
                     annotated.append(AnnotatedImage(element.get("name", ""), labels, split=split))
                     element.clear()
-    except (ElementTree.ParseError, OSError, ValueError, zipfile.BadZipFile) as error:
+    except (ElementTree.ParseError, OSError, ValueError, RuntimeError, zipfile.BadZipFile) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"CVAT annotations {path} cannot be read: {error}") from error

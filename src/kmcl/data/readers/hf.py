@@ -11,6 +11,7 @@ from `dataset_info.json`. Otherwise the columns are those of a table.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -47,14 +48,14 @@ class HfOptions(ColumnOptions):
 
 def read_hf(location: Path, options: HfOptions) -> Dataset:
     """Read a dataset; see the module's description of the format."""
-    root = location if location.exists() else _download(location, options.revision)
+    root = location if os.path.exists(location) else _download(location, options.revision)
     shards, left_out = _find_shards(root, options.config)
-    folder = root if root.is_dir() else root.parent
+    folder = root if os.path.isdir(root) else root.parent
     features = features_of_file(shards[0][0]) or features_in_folder(shards[0][0].parent)
     parts = [(read_parquet(path, features), split) for path, split in shards]
-    table = _join(folder if root.is_dir() else root, parts)
+    table = _join(folder if os.path.isdir(root) else root, parts)
     chosen = options.model_copy(update=_label_columns(table, options, features))
-    name = location.stem if root.is_file() else location.resolve().name
+    name = location.stem if os.path.isfile(root) else location.resolve().name
     dataset = dataset_from_rows(table, chosen, name=name, root=folder, allow_outside=options.allow_outside)
     notes = [f"left out, in no split: {', '.join(path.name for path in left_out)}"] if left_out else []
     return replace(dataset, notes=(*dataset.notes, *notes))
@@ -62,7 +63,7 @@ def read_hf(location: Path, options: HfOptions) -> Dataset:
 
 def _find_shards(root: Path, config: str | None) -> tuple[list[tuple[Path, str]], list[Path]]:
     """The files with their splits ("" if they are to be split), and files that belong to no split."""
-    if root.is_file():
+    if os.path.isfile(root):
         return [(root, "")], []
     paths = [path for pattern in PATTERNS for path in sorted(root.rglob(pattern))]
     # What the library caches of its own computations.

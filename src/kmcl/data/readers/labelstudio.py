@@ -53,19 +53,12 @@ class LabelStudioOptions(AnnotationOptions):
 def read_labelstudio(path: Path, options: LabelStudioOptions) -> Dataset:
     """Read an export; see the module's description of the format."""
     tasks = _read_tasks(require_file(path, "Label Studio export"))
-    annotated = []
-    num_skipped = 0
-    for number, (task, votes) in enumerate(_votes_of_tasks(tasks, options), 1):
-        data = task.get("data", task)
-        if not votes:
-            num_skipped += 1
-            continue
-        place = f"Label Studio export {path} task {task.get('id', number)}"
-        labels, disputed = _count(votes, options.agreement)
-        unknown = frozenset(data.get("unknown_labels") or ()) | disputed
-        image = image_path(_image_of(data, options.image_key, place))
-        split, group = (str(data.get(key) or "") for key in ("split", "group"))
-        annotated.append(AnnotatedImage(image, labels, unknown - labels, split, group))
+    try:
+        annotated, num_skipped = _annotated_images(tasks, path, options)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise InputError(
+            f"Label Studio export {path} has tasks of another form than those of JSON and JSON-MIN: {error}"
+        ) from error
     if not annotated:
         raise InputError(
             f"Label Studio export {path} has no annotated task ({num_skipped} without annotation)"
@@ -83,6 +76,26 @@ def read_labelstudio(path: Path, options: LabelStudioOptions) -> Dataset:
         source=f"Label Studio export {path}",
         notes=notes,
     )
+
+
+def _annotated_images(
+    tasks: list[dict[str, Any]], path: Path, options: LabelStudioOptions
+) -> tuple[list[AnnotatedImage], int]:
+    """The images of the tasks that were annotated, and the number of the others."""
+    annotated = []
+    num_skipped = 0
+    for number, (task, votes) in enumerate(_votes_of_tasks(tasks, options), 1):
+        data = task.get("data", task)
+        if not votes:
+            num_skipped += 1
+            continue
+        place = f"Label Studio export {path} task {task.get('id', number)}"
+        labels, disputed = _count(votes, options.agreement)
+        unknown = frozenset(_names(data.get("unknown_labels") or ())) | disputed
+        image = image_path(_image_of(data, options.image_key, place))
+        split, group = (str(data.get(key) or "") for key in ("split", "group"))
+        annotated.append(AnnotatedImage(image, labels, unknown - labels, split, group))
+    return annotated, num_skipped
 
 
 def _read_tasks(path: Path) -> list[dict[str, Any]]:
@@ -126,7 +139,7 @@ def _labels_of_results(results: Iterable[Mapping[str, Any]], control: str | None
     labels: set[str] = set()
     for result in results:
         if control is None or result.get("from_name") == control:
-            values = (result.get("value") or {}).get(result.get("type", ""), [])
+            values = (result.get("value") or {}).get(str(result.get("type")), [])
             labels.update(_names(values if isinstance(values, list) else []))
     return frozenset(labels)
 
@@ -153,7 +166,11 @@ def _labels_of_row(row: Mapping[str, Any], options: LabelStudioOptions) -> Vote:
         elif isinstance(value, list):
             regions = [entry for entry in value if isinstance(entry, dict)]
             labels.update(
-                name for region in regions for key in region if key.endswith("labels") for name in region[key]
+                name
+                for region in regions
+                for key in region
+                if key.endswith("labels")
+                for name in _names(region[key])
             )
     return frozenset(labels)
 
@@ -187,7 +204,10 @@ def _is_image_reference(value: object) -> bool:
 
 def image_path(reference: str) -> str:
     """The path in a reference to an image: `/data/local-files/?d=a/1.jpg` and addresses are unpacked."""
-    parts = urlsplit(reference)
+    try:
+        parts = urlsplit(reference)
+    except ValueError:  # no address at all
+        return reference
     inner = parse_qs(parts.query).get("d")
     if inner:
         return inner[0]

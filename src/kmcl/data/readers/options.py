@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -60,7 +61,7 @@ def folder_of(location: Path | None) -> Path:
     """Where relative paths in options start: the folder of the data, the current one if they have none."""
     if location is None:
         return Path()
-    return location if location.is_dir() else location.parent
+    return location if os.path.isdir(location) else location.parent
 
 
 OptionsT = TypeVar("OptionsT", bound=ReaderOptions)

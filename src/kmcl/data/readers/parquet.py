@@ -131,6 +131,7 @@ def _named(value: Any, names: list[str], path: Path, column: str) -> Any:
         return [_named(one, names, path, column) for one in value]
     if value is None or value != value:
         return None
-    if not 0 <= int(value) < len(names):
-        raise InputError(f"table {path}: column {column!r} holds {value}, and has {len(names)} names")
+    is_number = isinstance(value, int | float | np.integer | np.floating)
+    if not is_number or not 0 <= value < len(names):
+        raise InputError(f"table {path}: column {column!r} holds {value!r}, and has {len(names)} names")
     return names[int(value)]

@@ -10,6 +10,7 @@ and `test` are folders, lists of folders, or text files with a path per line. Wi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -58,7 +59,7 @@ def read_yolo(location: Path, options: YoloOptions) -> Dataset:
 
 
 def _find_description(location: Path) -> Path:
-    if not location.is_dir():
+    if not os.path.isdir(location):
         return require_file(location, "YOLO dataset")
     found = [
         path for pattern in ("*.yaml", "*.yml") for path in sorted(location.glob(pattern)) if _has_names(path)
@@ -100,7 +101,7 @@ def _folders(content: dict[str, Any], path: Path, chosen: Path | None) -> Iterab
     """The folder or list of images of each split."""
     given = Path(str(content.get("path") or ".")).expanduser()
     root = path.parent / (chosen.expanduser() if chosen else given)
-    if not root.is_dir():  # the path of another machine
+    if not os.path.isdir(root):  # the path of another machine
         root = path.parent
     for split in SPLIT_NAMES:
         entries = content.get(split, content.get("valid") if split == "val" else None)
@@ -109,7 +110,7 @@ def _folders(content: dict[str, Any], path: Path, chosen: Path | None) -> Iterab
                 continue
             # Archives of Roboflow say ../train/images and mean train/images.
             candidates = [root / str(entry), root / str(entry).removeprefix("../"), path.parent / str(entry)]
-            found = next((one for one in candidates if one.exists()), None)
+            found = next((one for one in candidates if os.path.exists(one)), None)
             if found is None and split == "train":
                 raise InputError(f"YOLO dataset {path}: {split}: {entry} does not exist in {root}")
             if found is not None:
@@ -117,7 +118,7 @@ def _folders(content: dict[str, Any], path: Path, chosen: Path | None) -> Iterab
 
 
 def _images_of(place: Path, description: Path) -> Iterable[Path]:
-    if place.is_dir():
+    if os.path.isdir(place):
         for name in walk_files(place):
             if is_image_name(name):
                 yield place / name
@@ -126,13 +127,13 @@ def _images_of(place: Path, description: Path) -> Iterable[Path]:
         if line.strip():
             listed = Path(line.strip())
             beside = place.parent / listed
-            yield beside if beside.exists() else description.parent / listed
+            yield beside if os.path.exists(beside) else description.parent / listed
 
 
 def _labels_of(image: Path, names: list[str]) -> frozenset[str]:
     path = _label_file(image)
     labels = set()
-    for number, line in enumerate(_lines(path) if path.is_file() else [], 1):
+    for number, line in enumerate(_lines(path) if os.path.isfile(path) else [], 1):
         if not line.strip():
             continue
         first = line.split()[0]
