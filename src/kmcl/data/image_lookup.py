@@ -42,10 +42,14 @@ def walk_files(root: Path) -> Iterable[str]:
 
 
 class FolderIndex:
-    """The images below a folder by their names, with and without extension; the folder is read once."""
+    """The images below a folder by their names, with and without extension; the folder is read once.
 
-    def __init__(self, root: Path) -> None:
+    option: which names another folder, for messages
+    """
+
+    def __init__(self, root: Path, option: str = "-o images=FOLDER") -> None:
         self.root = root
+        self.option = option
 
     @cached_property
     def _paths(self) -> dict[str, list[str]]:
@@ -54,7 +58,7 @@ class FolderIndex:
             if number == MOST_FILES:
                 raise InputError(
                     f"folder {self.root} holds more than {MOST_FILES:,} files, too many to look for images; "
-                    "name the folder of the images with -o images=FOLDER"
+                    f"name their folder with {self.option}"
                 )
             name = path.rpartition("/")[2]
             if is_image_name(name):
@@ -80,7 +84,7 @@ class FolderIndex:
         if len(best) > 1:
             raise InputError(
                 f"image {wanted!r} may be {best[0]} or {best[1]} in {self.root}; "
-                "name the folder of the images with -o images=FOLDER"
+                f"name the folder of the images with {self.option}"
             )
         return best[0]
 
@@ -110,9 +114,19 @@ def find_images(
     found = [index.find(name) for name in names]
     if not any(found):
         raise InputError(
-            f"none of the {len(names)} images named in {source} is below {index.root}; the first is "
-            f"{names[0]!r}; name their folder with -o images=FOLDER"
+            f"none of the {len(names)} images named in {source} exists below {index.root}; the first is "
+            f"{names[0]!r}; name their folder with {index.option}"
         )
     return ImageFiles(
         index.root, np.array([path or name for path, name in zip(found, paths.tolist(), strict=True)])
     )
+
+
+def lookup_notes(names: Sequence[str], images: ImageFiles) -> tuple[str, ...]:
+    """A sentence if images are elsewhere than their names say, so that a wrong match does not pass unseen."""
+    paths = images.names.tolist()
+    moved = [pair for pair in zip(names, paths, strict=True) if pair[0].replace("\\", "/") != pair[1]]
+    if not moved:
+        return ()
+    wanted, found = moved[0]
+    return (f"images were looked for by name in {images.root}: {wanted!r} is {found}",)

@@ -55,7 +55,10 @@ def test_one_file_with_gaps_crowds_strays_and_images_without_annotation(tmp_path
     assert dataset.labels == ("dog", "kite", "boat")
     assert train.targets.tolist() == [[1, 0, 1], [0, 0, 1], [0, 1, 0], [0, 0, 0]]
     assert train.images.load(1)[0, 0].tolist() == [0, 0, 77]
-    assert dataset.notes == ("annotations.json: 1 annotations are of images that it does not list",)
+    assert dataset.notes == (
+        f"images were looked for by name in {tmp_path}: 'b.png' is photos/b.png",
+        "annotations.json: 1 annotations are of images that it does not list",
+    )
     assert describe(dataset).splits[0].num_unlabelled == 1
     report = check_spec(f"coco:{path}", {"val_fraction": 0, "test_fraction": 0})
     assert [problem.kind for problem in report.problems] == ["unreadable image"]
@@ -152,7 +155,7 @@ def test_categories_of_one_name_groups_without_annotation_and_absent_lists(tmp_p
                 '{"images": [{"id": 1, "file_name": "9.png"}], "categories": [{"id": 1, "name": "a"}], '
                 '"annotations": [{"image_id": 1, "category_id": 1}]}'
             ),
-            r"none of the 1 images named in .*x\.json is below .*; the first is '9\.png'; name their folder",
+            r"none of the 1 images named in .*x\.json exists below .*; the first is '9\.png'; name their",
         ),
         (
             (

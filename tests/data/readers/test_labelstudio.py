@@ -140,7 +140,11 @@ def test_regions_controls_splits_and_the_labeling_interface(folder: Path) -> Non
         ([task(9, "photos/0 a.png")], {}, r"no annotated task \(1 without annotation\)"),
         ([task(9, "no picture", chosen("cat"))], {}, r"task 9: its data names no image; .*image_key"),
         ([task(9, "a.png", chosen("cat"))], {"image_key": "img"}, "task 9: its data has no 'img'"),
-        ([task(9, "gone.png", chosen("cat"))], {}, "none of the 1 images named in .*export.json is below"),
+        (
+            [task(9, "gone.png", chosen("cat"))],
+            {},
+            "none of the 1 images named in .*export.json exists below",
+        ),
         ([task(9, "0 a.png", chosen("cat"))], {"label_names": "cta"}, r"'cat', which is not .*'cta'"),
         ([task(9, "0 a.png", chosen("cat"), split="fold1")], {}, "has the split 'fold1'"),
         ([task(9, "0 a.png", chosen())], {}, "no image has a label"),

@@ -106,7 +106,13 @@ def test_the_header_of_chestxray14(tmp_path: Path) -> None:
     assert dataset.labels == ("Cardiomegaly", "Emphysema")
     assert targets(dataset) == [[1, 1], [1, 0], [0, 0]]
     assert dataset.splits["train"].groups.tolist() == ["1", "1", "2"]
-    assert dataset.notes == ("'No Finding' means that an image has no label",)
+    assert dataset.notes == (
+        "'No Finding' means that an image has no label",
+        (
+            f"images were looked for by name in {tmp_path}: '00000001_000.png' is "
+            "images_001/images/00000001_000.png"
+        ),
+    )
     # Who found nothing has looked for everything.
     assert targets(open_table(tmp_path, NIH, unlisted="unknown")) == [[1, 1], [1, -1], [0, 0]]
     kept = open_table(tmp_path, NIH, label_names="No Finding,Emphysema,Cardiomegaly")

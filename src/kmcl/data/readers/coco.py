@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from kmcl.data.dataset import SPLIT_NAMES, UNKNOWN, Dataset, Split
 from kmcl.data.files import require_file
-from kmcl.data.image_lookup import FolderIndex, find_images
+from kmcl.data.image_lookup import FolderIndex, find_images, lookup_notes
 from kmcl.data.readers.coco_files import read_instances
 from kmcl.data.readers.options import DrawOptions
 from kmcl.data.readers.reader import Reader
@@ -64,7 +64,9 @@ def read_coco(location: Path, options: CocoOptions) -> Dataset:
         arrays = parts[name]
         if not len(arrays["names"]):
             raise InputError(f"COCO annotations {path} list no image")
-        images = find_images([str(one) for one in arrays["names"]], _folders(path, name, index), path, index)
+        names = [str(one) for one in arrays["names"]]
+        images = find_images(names, _folders(path, name, index), path, index)
+        notes.extend(lookup_notes(names, images))
         splits[name] = Split(images, _targets(arrays, labels, options.unlisted))
         if num_stray := int(arrays["num_stray"]):
             notes.append(f"{path.name}: {num_stray} annotations are of images that it does not list")

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from kmcl.data.dataset import Dataset, ImageStore, Split
+from kmcl.data.dataset import Dataset, Split
 from kmcl.data.files import require_folder
-from kmcl.data.image_lookup import FolderIndex, find_images
+from kmcl.data.image_lookup import FolderIndex, find_images, lookup_notes
 from kmcl.data.label_parents import contradictions, read_parents, without_descendants
 from kmcl.data.readers.column_advice import column_advice, option_flag
 from kmcl.data.readers.name_columns import numbered_columns, targets_from_names
@@ -51,7 +51,7 @@ class ColumnOptions(DrawOptions):
     group_column:   the column of patients or other groups; default `group` or `patient` if there is one.
     label_columns:  the 0/1 columns to use, in order; default all remaining columns.
     ignore_columns: columns that are not labels.
-    labels_column:  the column of label names, or several; default `labels`, or `label_1`, `label_2`, ...
+    labels_column:  the column of label names, or several; default `labels`, or `label_1`, `label_2` etc.
     label_names:    with such a column: the labels in order; default all that occur, alphabetically.
     separator:      the separator of label names; default "|", ";" or ",", whichever occurs. Lists need none.
     unlisted:       what a label is that a row does not name, or whose cell is blank: `absent` or `unknown`;
@@ -93,9 +93,12 @@ def dataset_from_rows(
     labelled = _read_targets(table, options, others)
     if not (labelled.targets == 1).any():
         raise InputError(f"{table.title}: no image carries any label, every target is 0 or unknown")
-    images = table.stored.get(image_column)
+    images, notes = table.stored.get(image_column), labelled.notes
     if images is None:
-        images = _image_files(table, image_column, root, allow_outside)
+        names = _image_paths(table, image_column, root, allow_outside)
+        index = FolderIndex(root, "-o images=FOLDER" if table.path else "root=FOLDER")
+        images = find_images(names, [root], table.path or "the DataFrame", index)
+        notes += lookup_notes(names, images)
     groups = np.array(table.column(group_column)) if group_column else None
     lines = None if table.path is None else np.array(table.lines, dtype=np.int64)
     everything = Split(images, labelled.targets, groups=groups, lines=lines)
@@ -103,7 +106,7 @@ def dataset_from_rows(
         splits = _splits_of_column(table, everything, split_column)
     else:
         splits = draw_splits(everything, options)
-    return Dataset(name, labelled.labels, finish_splits(splits, options), labelled.notes)
+    return Dataset(name, labelled.labels, finish_splits(splits, options), notes)
 
 
 def _find_column(table: TableRows, chosen: str | None, usual: Sequence[str], option: str) -> str | None:
@@ -189,13 +192,8 @@ def _name_columns(table: TableRows, options: ColumnOptions) -> tuple[str, ...]:
     return numbered_columns(table) if usual is None else (usual,)
 
 
-def _image_files(table: TableRows, column: str, root: Path, allow_outside: bool) -> ImageStore:
-    require_folder(root, "folder of images")
-    names = _image_paths(table, column, root, allow_outside)
-    return find_images(names, [root], table.path or "the DataFrame", FolderIndex(root))
-
-
 def _image_paths(table: TableRows, column: str, root: Path, allow_outside: bool) -> list[str]:
+    require_folder(root, "folder of images")
     # Tables written on Windows have backslashes.
     paths = [cell.replace("\\", "/") for cell in table.column(column)]
     # With links in it, the folder has two names, and a table may have either.
