@@ -25,7 +25,7 @@ from kmcl.data.image_lookup import FolderIndex, find_images, lookup_notes
 from kmcl.data.readers.coco_files import read_instances
 from kmcl.data.readers.options import DrawOptions
 from kmcl.data.readers.reader import Reader
-from kmcl.data.readers.split_names import split_in_name
+from kmcl.data.readers.split_names import split_of_file
 from kmcl.data.recognition import is_coco
 from kmcl.data.source_cache import Arrays
 from kmcl.data.splitting import draw_splits, finish_splits
@@ -102,7 +102,7 @@ def _find_files(location: Path) -> dict[str, Path]:
     annotations = [path for path in found if is_coco(path)]
     files: dict[str, list[Path]] = defaultdict(list)
     for path in annotations:
-        files[split_in_name(path.stem) or split_in_name(path.parent.name) or ""].append(path)
+        files[split_of_file(path, location) or ""].append(path)
     if not files:
         raise InputError(f"COCO folder {location} holds no COCO annotations (a JSON file with categories)")
     for name, paths in files.items():

@@ -22,7 +22,7 @@ from kmcl.data.readers.columns import ColumnOptions, dataset_from_rows
 from kmcl.data.readers.hf_features import Features, class_names, features_in_folder, is_list
 from kmcl.data.readers.parquet import features_of_file, read_parquet
 from kmcl.data.readers.reader import Reader
-from kmcl.data.readers.split_names import split_in_name
+from kmcl.data.readers.split_names import SPLIT_SPELLINGS, split_of_file
 from kmcl.data.readers.table_rows import TableRows
 from kmcl.data.selection import JoinedImages
 from kmcl.errors import InputError
@@ -78,21 +78,20 @@ def _find_shards(root: Path, config: str | None) -> tuple[list[tuple[Path, str]]
         raise InputError(
             f"folder {root} has the configurations {', '.join(configs)}; choose one with -o config=NAME"
         )
-    splits = {path: split_in_name(path.stem) or split_in_name(path.parent.name) for path in paths}
+    splits = {path: split_of_file(path, root) for path in paths}
     found = {split for split in splits.values() if split}
-    if len(found) < 2:  # who has no splits calls everything train
-        return [(path, "") for path in paths if splits[path] or not found], [
-            path for path in paths if found and not splits[path]
-        ]
-    return (
-        [(path, split) for path, split in splits.items() if split],
-        [path for path, split in splits.items() if not split],
-    )
+    is_undivided = found <= {"train"}  # who has no splits calls everything train
+    shards = [
+        (path, "" if is_undivided else split or "") for path, split in splits.items() if split or not found
+    ]
+    return shards, [path for path, split in splits.items() if found and not split]
 
 
 def _config_of(path: Path, root: Path) -> str:
     folders = [
-        part for part in path.relative_to(root).parts[:-1] if part != "data" and not split_in_name(part)
+        part
+        for part in path.relative_to(root).parts[:-1]
+        if part != "data" and part.lower() not in SPLIT_SPELLINGS
     ]
     return "/".join(folders) or "(none)"
 

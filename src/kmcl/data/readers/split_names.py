@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -24,6 +25,12 @@ def split_in_name(name: str) -> str | None:
     """The split that a file is named after: `instances_train2017.json`, `test-00000-of-00001.parquet`."""
     found = {SPLIT_SPELLINGS[word] for word in re.findall("[a-z]+", name.lower()) if word in SPLIT_SPELLINGS}
     return found.pop() if len(found) == 1 else None
+
+
+def split_of_file(path: Path, root: Path) -> str | None:
+    """The split that a file below a folder is named after, or else the folder it is in."""
+    folder = "" if path.parent == root else path.parent.name.lower()
+    return split_in_name(path.stem) or SPLIT_SPELLINGS.get(folder)
 
 
 def divide(everything: Split, names: Sequence[str], options: DrawOptions, source: str) -> dict[str, Split]:
