@@ -95,9 +95,9 @@ def test_a_file_per_split_with_images_of_the_same_name(
     assert [int(split.images.load(0)[0, 0, 0]) for split in splits.values()] == [0, 1]
 
 
-def test_the_name_of_the_whole_folder_is_no_split(tmp_path: Path) -> None:
+def test_a_single_file_is_divided_whatever_it_is_called(tmp_path: Path) -> None:
     folder = tmp_path / "test"
-    write_coco(folder / "annotations.json", {1: "1.png"}, [annotation(1, 3)])
+    write_coco(folder / "test_tubes.json", {1: "1.png"}, [annotation(1, 3)])
     save_small_image(folder / "1.png", 1)
     assert list(open_dataset(f"coco:{folder}", val_fraction=0, test_fraction=0).splits) == ["train"]
 

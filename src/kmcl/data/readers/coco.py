@@ -100,6 +100,8 @@ def _find_files(location: Path) -> dict[str, Path]:
     # COCO itself has captions and keypoints beside the instances.
     found = [path for path in found if path.name.startswith("instances_")] or found
     annotations = [path for path in found if is_coco(path)]
+    if len(annotations) == 1:
+        return {"": annotations[0]}
     files: dict[str, list[Path]] = defaultdict(list)
     for path in annotations:
         files[split_of_file(path, location) or ""].append(path)
