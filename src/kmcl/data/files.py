@@ -85,7 +85,8 @@ def load_rgb(image: Image.Image, min_side: int | None = None) -> npt.NDArray[np.
     if image.format == "TIFF":
         silence_libtiff()
         # Pillow inverts an image in which white is 0 if it has eight bits, and not if it has 16.
-        is_negative = image.mode.startswith("I") and image.tag_v2.get(TIFF_INTERPRETATION) == WHITE_IS_ZERO  # type: ignore[attr-defined]
+        tags = getattr(image, "tag_v2", {})
+        is_negative = image.mode.startswith("I") and tags.get(TIFF_INTERPRETATION) == WHITE_IS_ZERO
     image.load()
     pixels = _to_rgb_array(_upright(image))
     return 255 - pixels if is_negative else pixels
