@@ -183,8 +183,10 @@ def test_what_cannot_be_used(tmp_path: Path, content: str, message: str) -> None
 
 def test_images_that_fit_equally_well(tmp_path: Path) -> None:
     path = write_coco(tmp_path / "x.json", {1: "1.png"}, [annotation(1, 3)])
-    for folder in ("a", "b"):
-        save_small_image(tmp_path / folder / "1.png", 1)
+    for number, folder in enumerate(("a", "b")):
+        save_small_image(tmp_path / folder / "1.png", number)
     with pytest.raises(InputError, match=r"may be a/1\.png or b/1\.png .*-o images=FOLDER"):
         open_dataset(f"coco:{path}")
-    assert open_dataset(f"coco:{path}", images="b", val_fraction=0, test_fraction=0).labels
+    save_small_image(tmp_path / "1.png", 7)
+    images = open_dataset(f"coco:{path}", images="b", val_fraction=0, test_fraction=0).splits["train"].images
+    assert int(images.load(0)[0, 0, 0]) == 1

@@ -65,7 +65,8 @@ def read_coco(location: Path, options: CocoOptions) -> Dataset:
         if not len(arrays["names"]):
             raise InputError(f"COCO annotations {path} list no image")
         names = [str(one) for one in arrays["names"]]
-        images = find_images(names, _folders(path, name, index), path, index)
+        beside = [] if options.images else [path.parent, path.parent / "images"]
+        images = find_images(names, _folders(path, name, index.root, beside), path, index)
         notes.extend(lookup_notes(names, images))
         splits[name] = Split(images, _targets(arrays, labels, options.unlisted))
         if num_stray := int(arrays["num_stray"]):
@@ -121,14 +122,13 @@ def _root_of(folder: Path) -> Path:
     return folder.parent if folder.name == "annotations" else folder
 
 
-def _folders(path: Path, split: str, index: FolderIndex) -> list[Path]:
+def _folders(path: Path, split: str, root: Path, beside: list[Path]) -> list[Path]:
     """Where the images of an annotation file usually are, the most likely folder first."""
     part = path.stem.removeprefix("instances_")
     parts = [part, *([split] if split else []), *(["valid", "validation"] if split == "val" else [])]
-    root = index.root
     near = [inner / name for name in parts for inner in (root, root / "images")]
     within = [root / name / "images" for name in parts]
-    folders = [*near, *within, path.parent, path.parent / "images", root, root / "images"]
+    folders = [*near, *within, *beside, root, root / "images"]
     return [folder for folder in dict.fromkeys(folders) if os.path.isdir(folder)]
 
 
