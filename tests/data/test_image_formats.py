@@ -69,6 +69,32 @@ def test_dicom_is_scaled_by_its_bits_or_its_window(tmp_path: Path) -> None:
     assert grey(path) == [0, 128, 255]
 
 
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        ("LINEAR", [0, 85, 170, 255]),  # its window has four values, 98 to 101
+        ("LINEAR_EXACT", [0, 64, 128, 191]),
+        ("SIGMOID", [30, 69, 128, 186]),
+    ],
+)
+def test_dicom_windows_by_their_function(tmp_path: Path, function: str, expected: list[int]) -> None:
+    window = {"WindowCenter": 100, "WindowWidth": 4, "VOILUTFunction": function}
+    write_dicom(tmp_path / "a.dcm", np.array([[98, 99, 100, 101]], np.uint16), **window)
+    assert grey(tmp_path / "a.dcm") == expected
+
+
+def test_dicom_with_a_table_of_values(tmp_path: Path) -> None:
+    pydicom = pytest.importorskip("pydicom", reason="DICOM needs pydicom")
+    table = pydicom.dataset.Dataset()
+    table.LUTDescriptor = [4, 10, 8]
+    table["LUTDescriptor"].VR = "US"
+    table.LUTData = [200, 100, 50, 0]
+    table["LUTData"].VR = "US"
+    sequence = pydicom.sequence.Sequence([table])
+    write_dicom(tmp_path / "a.dcm", np.array([[0, 10, 12, 4000]], np.uint16), VOILUTSequence=sequence)
+    assert grey(tmp_path / "a.dcm") == [200, 200, 50, 0]
+
+
 def test_dicom_of_several_frames_shows_the_first(tmp_path: Path) -> None:
     write_dicom(tmp_path / "a", np.array([[[4095, 0]], [[0, 4095]]], np.uint16), NumberOfFrames=2)
     assert grey(tmp_path / "a") == [255, 0]
@@ -80,6 +106,51 @@ def test_dicom_in_colour(tmp_path: Path) -> None:
     pixels = np.array([[[[10, 20, 30], [200, 100, 0]]]], np.uint8)
     write_dicom(tmp_path / "a.dcm", pixels, **elements, **bits)
     assert decode_image(tmp_path / "a.dcm").tolist() == pixels[0].tolist()
+
+
+def test_dicom_in_deep_colour_and_with_a_palette(tmp_path: Path) -> None:
+    elements = {"SamplesPerPixel": 3, "PhotometricInterpretation": "RGB", "PlanarConfiguration": 0}
+    pixels = np.array([[[[4095, 0, 2048]]]], np.uint16)
+    write_dicom(tmp_path / "a.dcm", pixels, **elements)
+    assert decode_image(tmp_path / "a.dcm").tolist() == [[[255, 0, 128]]]
+    palette = {
+        f"{colour}PaletteColorLookupTable{part}": value
+        for colour, last in (("Red", 255), ("Green", 0), ("Blue", 40))
+        for part, value in (("Descriptor", [2, 0, 8]), ("Data", bytes([9, last])))
+    }
+    bits = {"BitsAllocated": 8, "BitsStored": 8, "HighBit": 7, "PhotometricInterpretation": "PALETTE COLOR"}
+    write_dicom(tmp_path / "b.dcm", np.array([[0, 1]], np.uint8), **bits, **palette)
+    assert decode_image(tmp_path / "b.dcm").tolist() == [[[9, 9, 9], [255, 0, 40]]]
+
+
+@pytest.mark.parametrize("compression", [None, "tiff_lzw"])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_tiff_of_sixteen_bits(tmp_path: Path, compression: str | None, order: str) -> None:
+    values = np.array([[0, 30000, 65535]], np.uint16)
+    path = tmp_path / "a.tif"
+    image = Image.frombytes(
+        "I;16B" if order == ">" else "I;16", (3, 1), values.astype(f"{order}u2").tobytes()
+    )
+    image.save(path, compression=compression)
+    assert grey(path) == [0, 117, 255]
+    if order == "<":  # Pillow does not read the other
+        image.save(path, compression=compression, tiffinfo={262: 0})  # white is 0
+        assert grey(path) == [255, 138, 0]
+
+
+def test_tiff_of_eight_bits_in_which_white_is_zero(tmp_path: Path) -> None:
+    Image.fromarray(np.array([[0, 100, 255]], np.uint8)).save(tmp_path / "a.tif", tiffinfo={262: 0})
+    with Image.open(tmp_path / "a.tif") as image:
+        assert image.tag_v2[262] == 0
+    assert grey(tmp_path / "a.tif") == [0, 100, 255]
+
+
+def test_tiff_of_several_pages_shows_the_first(tmp_path: Path) -> None:
+    pages = [Image.new("RGB", (4, 3), (value, 0, 0)) for value in (10, 20, 30)]
+    pages[0].save(tmp_path / "a.tiff", save_all=True, append_images=pages[1:])
+    with Image.open(tmp_path / "a.tiff") as image:
+        assert image.n_frames == 3
+    assert decode_image(tmp_path / "a.tiff")[0, 0].tolist() == [10, 0, 0]
 
 
 def test_heic(tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ TASKS = [{"data": {"image": "a.jpg"}, "annotations": [{"result": []}]}]
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.json", COCO, r"is JSON, .*looks like COCO annotations"),
-        ("x.json", TASKS, r"is JSON, .*export of Label Studio"),
+        ("x.json", COCO, r"is JSON, .*looks like COCO annotations: coco:.*x\.json"),
+        ("x.json", TASKS, r"is JSON, .*export of Label Studio: labelstudio:.*x\.json"),
+        ("x.xml", "", r"annotations of CVAT are opened as cvat:.*x\.xml"),
         ("x.json", [{"image": "a.jpg"}], r"is JSON, not CSV, TSV or Parquet; write a table"),
         ("x.jsonl", {"image": "a.jpg"}, "is JSON"),
         ("x.xlsx", "", "is a spreadsheet; save it as CSV"),
@@ -44,7 +45,8 @@ def test_the_keys_of_a_large_file_are_found_at_its_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (["cat/1.jpg", "dog/2.png"], r"a folder per label \(cat, dog\); write a table"),
+        (["cat/1.jpg", "dog/2.png"], r"a folder per label \(cat, dog\): folder:"),
+        (["data.yaml", "images/1.jpg"], r"a dataset of YOLO: yolo:"),
         (["labels.csv", "cat/1.jpg"], r"did you mean table:.*labels\.csv\?"),
         (["1.jpg"], "it has images but no labels"),
         (["annotations/instances_train2014.json"], "looks like COCO 2014: coco2014:"),
@@ -66,7 +68,7 @@ def test_folders(tmp_path: Path, prefix: str, files: list[str], message: str) ->
 def test_coco_annotations_in_a_folder_and_a_table_of_any_other_name(tmp_path: Path) -> None:
     (tmp_path / "annotations").mkdir()
     (tmp_path / "annotations" / "mine.json").write_text(json.dumps(COCO))
-    with pytest.raises(InputError, match=r"COCO annotations \(mine\.json\)"):
+    with pytest.raises(InputError, match=r"COCO annotations \(mine\.json\): coco:"):
         open_dataset(f"table:{tmp_path}")
     Image.new("RGB", (2, 2)).save(tmp_path / "a.png")
     (tmp_path / "labels.txt").write_text("image,cat\na.png,1\n")

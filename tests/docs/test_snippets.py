@@ -32,7 +32,7 @@ RUN_AS_WRITTEN = {
     *(
         "data check",
         "data describe",
-        "data export",
+        "data convert",
         "evaluate",
         "predict",
         "figure predictions",

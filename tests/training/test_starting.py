@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import csv
 import errno
+import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from rich.console import Console
 from torch import nn
 
 import kmcl
 from full_disk import no_room
+from kmcl.data import open_dataset
 from kmcl.errors import InputError
 from kmcl.storage.atomic import WriteError, replacing
+from kmcl.training.planning import Plan, print_header
 from kmcl.training.resolution import resolve_settings
 from kmcl.training.run_data import RunData
 from kmcl.training.run_folder import RunFolder
@@ -40,6 +45,13 @@ def table(tmp_path: Path) -> Path:
     return tmp_path / "my.csv"
 
 
+def test_the_header_has_the_notes_of_the_reader():
+    dataset = replace(open_dataset("digits", size=30), notes=("left out: [two] files",))
+    console = Console(file=io.StringIO(), width=200)
+    print_header(console, Plan(resolve_settings("digits"), dataset, "recipe"), Path("runs/x"))
+    assert "note    left out: [two] files\n" in console.file.getvalue()
+
+
 def test_paths_become_absolute(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = resolve_settings("my.csv", flags={"cache_dir": Path("cache"), "data_options": {"seed": 3}})
@@ -51,6 +63,9 @@ def test_paths_become_absolute(tmp_path: Path, monkeypatch):
     assert (
         with_absolute_paths(resolve_settings("voc2007:../VOC")).data.spec == f"voc2007:{tmp_path.parent}/VOC"
     )
+    assert with_absolute_paths(resolve_settings("hf:owner/pets")).data.spec == "hf:owner/pets"
+    (tmp_path / "owner" / "pets").mkdir(parents=True)
+    assert with_absolute_paths(resolve_settings("hf:owner/pets")).data.spec == f"hf:{tmp_path}/owner/pets"
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
-"""`kmcl data`: summarise a dataset (describe), find its problems (check), write it as files (export)."""
+"""`kmcl data`: summarise a dataset (describe), find its problems (check), change its format (convert)."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
     from kmcl.data.check import CheckReport
     from kmcl.data.describe import Description
 
-data_app = typer.Typer(help="Describe, check and export datasets.", no_args_is_help=True)
+data_app = typer.Typer(help="Describe, check and convert datasets.", no_args_is_help=True)
 
 DataArgument = Annotated[
     str,
     typer.Argument(
-        metavar="DATA", help="Dataset spec: digits, table:labels.csv, voc2007:DIR, coco2014:DIR, ..."
+        metavar="DATA", help="Dataset spec: digits, table:labels.csv, folder:DIR, coco:FILE.json, ..."
     ),
 ]
 OptionArgument = Annotated[
@@ -69,6 +70,7 @@ def describe_command(
         typer.echo(json.dumps(asdict(description), indent=2))
         return
     _print_description(description)
+    _print_notes(description.notes)
     for path in written:
         typer.echo(f"wrote {path}")
 
@@ -100,30 +102,38 @@ def check_command(
         typer.echo(json.dumps(asdict(report), indent=2))
     else:
         _print_report(report)
+        _print_notes(report.notes)
     if report.problems:
         raise typer.Exit(1)
 
 
-@data_app.command("export")
-def export_command(
+@data_app.command("convert")
+def convert_command(
     data: DataArgument,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET",
+            help="Format and new folder: table:FOLDER (or FOLDER alone), coco:FOLDER, folder:FOLDER, "
+            "labelstudio:FOLDER or hf:FOLDER.",
+        ),
+    ],
     option: OptionArgument = None,
 ) -> None:
-    """Write the images of DATA as files, with a table beside them that `table:` opens."""
+    """Write DATA in another format: its images, labels and splits. Images that are files stay as they are."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from kmcl.data import open_dataset
-    from kmcl.data.export import export_dataset
+    from kmcl.data.writers.registry import write_dataset
 
     dataset = open_dataset(data, **parse_dataset_options(option))
     columns = (TextColumn("writing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
     with bar:
         task = bar.add_task("writing", total=sum(len(split) for split in dataset.splits.values()))
-        table = export_dataset(dataset, folder, lambda count: bar.advance(task, count))
-    typer.echo(f"wrote {table}; open it as table:{table}")
+        spec = write_dataset(dataset, target, lambda count: bar.advance(task, count))
+    typer.echo(f"wrote {spec}")
 
 
 def _new_table(title: str, text_columns: list[str], number_columns: list[str]) -> Table:
@@ -181,6 +191,14 @@ def _print_description(description: Description) -> None:
         console.print(f"{sizes.num_sampled} sampled images: width {spread[0]}; height {spread[1]}")
     if sizes.num_unreadable:
         console.print(f"{sizes.num_unreadable} sampled images cannot be read: see kmcl data check")
+
+
+def _print_notes(notes: Sequence[str]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    for note in notes:
+        Console().print(f"note: {escape(note)}", soft_wrap=True, highlight=False)
 
 
 def _print_report(report: CheckReport) -> None:

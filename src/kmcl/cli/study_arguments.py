@@ -34,7 +34,7 @@ class StudyArguments:
     data: Annotated[
         Optional[str],  # noqa: UP045
         typer.Argument(
-            metavar="DATA", help="Dataset spec: digits, table:labels.csv, voc2007:DIR, coco2014:DIR, ..."
+            metavar="DATA", help="Dataset spec: digits, table:labels.csv, folder:DIR, coco:FILE.json, ..."
         ),
     ] = None
     seeds: Annotated[str, typer.Option(metavar="0,1,2", help="Every method is trained with each.")] = "0,1,2"

@@ -32,7 +32,7 @@ def train_command(
     data: Annotated[
         Optional[str],  # noqa: UP045
         typer.Argument(
-            metavar="DATA", help="Dataset spec: digits, table:labels.csv, voc2007:DIR, coco2014:DIR, ..."
+            metavar="DATA", help="Dataset spec: digits, table:labels.csv, folder:DIR, coco:FILE.json, ..."
         ),
     ] = None,
     preset: Annotated[str, typer.Option(help=f"Starting point: {', '.join(PRESETS)}.")] = "default",

@@ -1,4 +1,4 @@
-"""Datasets: opened by `open_dataset`, and loaded as batches."""
+"""Datasets: opened by `open_dataset`, loaded as batches, written by `write_dataset`."""
 
 from __future__ import annotations
 
@@ -12,35 +12,40 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from kmcl.data.partners import partner_order
-    from kmcl.data.readers.options import CutOptions, ReaderOptions
+    from kmcl.data.readers.options import CutOptions, DrawOptions, ReaderOptions
     from kmcl.data.readers.reader import Reader
+    from kmcl.data.writers.registry import write_dataset
 
 __all__ = [
     "SPLIT_NAMES",
     "UNKNOWN",
     "CutOptions",
     "Dataset",
+    "DrawOptions",
     "ImageStore",
     "Reader",
     "ReaderOptions",
     "Split",
     "open_dataset",
     "partner_order",
+    "write_dataset",
 ]
 
 _HOMES = {
     "CutOptions": "kmcl.data.readers.options",
+    "DrawOptions": "kmcl.data.readers.options",
     "Reader": "kmcl.data.readers.reader",
     "ReaderOptions": "kmcl.data.readers.options",
     "partner_order": "kmcl.data.partners",
+    "write_dataset": "kmcl.data.writers.registry",
 }
 
 __getattr__ = lazy_names(__name__, _HOMES)
 
 
 def open_dataset(spec: str | PathLike[str] | Dataset | pd.DataFrame, **options: object) -> Dataset:
-    """Open a dataset by its spec: `scenes`, `table:labels.csv`, `voc2007:DIR`, `coco2014:DIR`, `adp:DIR`,
-    `chestxray14:DIR` or `medmnist:FILE.npz`; or take a pandas DataFrame with an image column.
+    """Open a dataset by its spec: `scenes`, `table:labels.csv`, `folder:DIR`, `coco:FILE.json`, `hf:DIR`, ...
+    (`docs/data.md` has all); or take a pandas DataFrame with an image column.
 
     spec:    the kind of dataset and where it is, separated by a colon; a path to a table needs no `table:`.
              A DataFrame has the columns of a table; its relative image paths start from the option `root`,

@@ -47,12 +47,14 @@ class CheckReport:
     """The problems found in a dataset, and how many images were decoded to find them.
 
     summary: about rows that cannot be used, a sentence for each kind of problem, and what to do
+    notes:   what the reader left out or took for granted, no problem by itself
     """
 
     name: str
     num_images: int
     problems: tuple[Problem, ...]
     summary: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 Progress = Callable[[int, int], None]
@@ -90,7 +92,7 @@ def check_dataset(dataset: Dataset, num_threads: int = 2, progress: Progress | N
     problems.extend(_duplicate_rows(dataset))
     problems.extend(_shared_groups(dataset))
     problems.extend(_labels_without_positive(dataset))
-    return CheckReport(dataset.name, total, tuple(problems))
+    return CheckReport(dataset.name, total, tuple(problems), notes=dataset.notes)
 
 
 def _digest(split: Split, row: int) -> bytes | InputError:

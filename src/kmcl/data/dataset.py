@@ -56,11 +56,15 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A named dataset with its labels and splits. `val` may be missing if the source has none."""
+    """A named dataset with its labels and splits. `val` may be missing if the source has none.
+
+    notes: what the reader left out or took for granted, a sentence each, for `kmcl data check` and `describe`
+    """
 
     name: str
     labels: tuple[str, ...]
     splits: dict[str, Split]
+    notes: tuple[str, ...] = ()
 
     @property
     def num_labels(self) -> int:

@@ -62,6 +62,7 @@ class Description:
     labels_histogram: the share of the images that carry 0, 1, 2, ... labels.
     together:         L x L, how many images carry both labels; a label's own count on the diagonal.
     correlations:     the strongest pairs by absolute correlation, strongest first.
+    notes:            what the reader left out or took for granted.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Description:
     together: tuple[tuple[int, ...], ...]
     correlations: tuple[LabelPair, ...]
     image_sizes: ImageSizes
+    notes: tuple[str, ...] = ()
 
 
 def describe(dataset: Dataset, num_sampled: int = SAMPLED_IMAGES) -> Description:
@@ -87,6 +89,7 @@ def describe(dataset: Dataset, num_sampled: int = SAMPLED_IMAGES) -> Description
         together=tuple(tuple(int(count) for count in row) for row in together),
         correlations=_strongest_pairs(dataset.labels, targets, together),
         image_sizes=_image_sizes(dataset, num_sampled),
+        notes=dataset.notes,
     )
 
 

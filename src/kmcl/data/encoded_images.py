@@ -1,4 +1,4 @@
-"""Images whose encoded bytes (JPEG, PNG, ...) are in a column of a Parquet file."""
+"""Images whose encoded bytes (JPEG, PNG, ...) are in a column of Parquet or Arrow files."""
 
 from __future__ import annotations
 
@@ -55,13 +55,14 @@ class ParquetImages:
     def name(self, index: int) -> str:
         return f"{self.path}[{index}]"
 
-    def load(self, index: int, min_side: int | None = None) -> npt.NDArray[np.uint8]:
+    def encoded(self, index: int) -> bytes:
         group = int(np.searchsorted(self.starts, index, side="right")) - 1
         with self._lock:
             content = self._group(group)[index - int(self.starts[group])].as_py()
-        if not content:
-            raise InputError(f"image {self.name(index)} cannot be decoded: its cell is empty")
-        return decode_bytes(content, self.name(index), min_side)
+        return _filled(content, self.name(index))
+
+    def load(self, index: int, min_side: int | None = None) -> npt.NDArray[np.uint8]:
+        return decode_bytes(self.encoded(index), self.name(index), min_side)
 
     def _group(self, group: int) -> Any:
         """The encoded images of a row group, an array of pyarrow."""
@@ -81,3 +82,53 @@ class ParquetImages:
         while len(self._groups) > 1 and sum(one.nbytes for one in self._groups.values()) > CACHED_BYTES:
             self._groups.popitem(last=False)
         return self._groups[group]
+
+
+class ArrowImages:
+    """The images of one column of an Arrow stream, as `save_to_disk` of `datasets` writes; it is mapped.
+
+    column: as for `ParquetImages`
+    """
+
+    def __init__(self, path: Path, column: str, num_images: int) -> None:
+        self.path, self.column, self.num_images = path, column, num_images
+        self._cells: list[Any] | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"path": self.path, "column": self.column, "num_images": self.num_images}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def __len__(self) -> int:
+        return self.num_images
+
+    def name(self, index: int) -> str:
+        return f"{self.path}[{index}]"
+
+    def encoded(self, index: int) -> bytes:
+        if self._cells is None:
+            name, _, inner = self.column.partition(".")
+            chunks = open_arrow(self.path).column(name).chunks
+            self._cells = [chunk.field(inner) for chunk in chunks] if inner else chunks
+        for chunk in self._cells:
+            if index < len(chunk):
+                return _filled(chunk[index].as_py(), self.name(index))
+            index -= len(chunk)
+        raise IndexError(index)
+
+    def load(self, index: int, min_side: int | None = None) -> npt.NDArray[np.uint8]:
+        return decode_bytes(self.encoded(index), self.name(index), min_side)
+
+
+def open_arrow(path: Path) -> Any:
+    """A table of pyarrow over the file; its cells are read when they are accessed."""
+    import pyarrow as pa
+
+    return pa.ipc.open_stream(pa.memory_map(str(path))).read_all()
+
+
+def _filled(content: bytes | None, name: str) -> bytes:
+    if not content:
+        raise InputError(f"image {name} cannot be decoded: its cell is empty")
+    return content

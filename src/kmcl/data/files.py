@@ -16,6 +16,7 @@ from kmcl.data.libtiff import silence_libtiff
 from kmcl.errors import InputError
 
 TWELVE_BITS = 1 << 12
+TIFF_INTERPRETATION, WHITE_IS_ZERO = 262, 0
 
 FILE_KINDS = {
     stat.S_IFDIR: "a folder",
@@ -80,10 +81,15 @@ def load_rgb(image: Image.Image, min_side: int | None = None) -> npt.NDArray[np.
     """The pixels of an image that Pillow has opened, as `decode_image` gives them; errors are Pillow's."""
     if min_side is not None:
         image.draft(None, (min_side, min_side))
+    is_negative = False
     if image.format == "TIFF":
         silence_libtiff()
+        # Pillow inverts an image in which white is 0 if it has eight bits, and not if it has 16.
+        tags = getattr(image, "tag_v2", {})
+        is_negative = image.mode.startswith("I") and tags.get(TIFF_INTERPRETATION) == WHITE_IS_ZERO
     image.load()
-    return _to_rgb_array(_upright(image))
+    pixels = _to_rgb_array(_upright(image))
+    return 255 - pixels if is_negative else pixels
 
 
 def _upright(image: Image.Image) -> Image.Image:
@@ -140,12 +146,16 @@ def require_file(path: Path, what: str) -> Path:
     return path
 
 
-def require_some_images(images: ImageFiles, source: Path | str) -> None:
-    """Raise InputError if none of the images exists; single missing files are found when they are loaded."""
+def some_image_exists(images: ImageFiles) -> bool:
     step = max(1, len(images) // 50)
     likely = [*range(0, len(images), step), *range(len(images))]
-    # os.path, not pathlib, whose `exists` raises for a name that is longer than a file name may be.
-    if not any(os.path.exists(images.root / str(images.names[index])) for index in likely):
+    # os.path, not pathlib, whose `isfile` raises for a name that is longer than a file name may be.
+    return any(os.path.isfile(images.root / str(images.names[index])) for index in likely)
+
+
+def require_some_images(images: ImageFiles, source: Path | str) -> None:
+    """Raise InputError if none of the images exists; single missing files are found when they are loaded."""
+    if not some_image_exists(images):
         raise InputError(
             f"none of the {len(images)} images named in {source} exists; the first would be {images.name(0)}"
         )

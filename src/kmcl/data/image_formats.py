@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import cache
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from kmcl.errors import InputError
@@ -72,45 +71,6 @@ def _open_dicom(source: Path | BinaryIO) -> Image.Image:
         import pydicom
     except ImportError:
         raise InputError("DICOM needs the package pydicom: pip install 'kmcl[formats]'") from None
+    from kmcl.data.dicom import dicom_image
+
     return dicom_image(pydicom.dcmread(source))
-
-
-def dicom_image(header: Any) -> Image.Image:
-    """The picture of a DICOM dataset as a radiologist sees it; the first frame of several.
-
-    Grey values are cut to the window that the file names, else to the range of its stored bits, so that
-    brightness stays comparable between images; MONOCHROME1 is inverted.
-    """
-    from pydicom.pixels.processing import apply_modality_lut
-
-    pixels = np.asarray(header.pixel_array)
-    is_colour = int(header.get("SamplesPerPixel", 1)) == 3
-    if pixels.ndim > (3 if is_colour else 2):
-        pixels = pixels[0]
-    if is_colour:
-        return Image.fromarray(pixels.astype(np.uint8))
-    values = np.asarray(apply_modality_lut(pixels, header), dtype=np.float32)
-    low, high = _grey_range(header)
-    grey = np.clip((values - low) / max(high - low, 1e-6), 0, 1)
-    if header.get("PhotometricInterpretation") == "MONOCHROME1":
-        grey = 1 - grey
-    return Image.fromarray(np.rint(255 * grey).astype(np.uint8))
-
-
-def _grey_range(header: Any) -> tuple[float, float]:
-    """The values that are shown as black and as white."""
-    centre, width = _first(header.get("WindowCenter")), _first(header.get("WindowWidth"))
-    if centre is not None and width is not None and width > 0:
-        return centre - width / 2, centre + width / 2
-    num_values = 2 ** int(header.BitsStored)
-    lowest = -num_values // 2 if int(header.get("PixelRepresentation", 0)) else 0
-    slope, intercept = float(header.get("RescaleSlope", 1)), float(header.get("RescaleIntercept", 0))
-    ends = [slope * value + intercept for value in (lowest, lowest + num_values - 1)]
-    return min(ends), max(ends)
-
-
-def _first(value: Any) -> float | None:
-    """A window may have several alternatives; the first is the preferred one."""
-    if value is None or value == "":
-        return None
-    return float(value[0] if hasattr(value, "__getitem__") and not isinstance(value, str) else value)

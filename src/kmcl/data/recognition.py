@@ -37,6 +37,8 @@ def describe_source(path: Path) -> str | None:
         return f"is JSON, not CSV, TSV or Parquet; {_describe_json(path)}"
     if suffix in SHEET_SUFFIXES:
         return "is a spreadsheet; save it as CSV"
+    if suffix in (".xml", ".zip"):
+        return f"is no table; annotations of CVAT are opened as cvat:{path}"
     if suffix == ".npz":
         return f"is an archive of arrays; MedMNIST's are opened as medmnist:{path}"
     return None
@@ -54,27 +56,29 @@ def _describe_folder(folder: Path) -> str:
     tables = [path for path in files if path.suffix.lower() in TABLE_SUFFIXES]
     if tables:
         return f"did you mean table:{min(tables)}?"
-    annotations = [path for path in (*files, *_entries(folder / "annotations")[0]) if _is_coco(path)]
+    annotations = [path for path in (*files, *_entries(folder / "annotations")[0]) if is_coco(path)]
     if annotations:
-        return f"it looks like COCO annotations ({annotations[0].name}); {_AS_TABLE}"
+        return f"it looks like COCO annotations ({annotations[0].name}): coco:{folder}"
+    if any((folder / name).is_file() for name in ("data.yaml", "classes.txt")):
+        return f"it looks like a dataset of YOLO: yolo:{folder}"
     labels = sorted(inner.name for inner in folders if any(map(_is_image, _entries(inner)[0])))
     if labels:
         shown = ", ".join(labels[:SHOWN_FOLDERS]) + (", ..." if len(labels) > SHOWN_FOLDERS else "")
-        return f"it looks like a folder per label ({shown}); {_AS_TABLE}"
+        return f"it looks like a folder per label ({shown}): folder:{folder}"
     if any(map(_is_image, files)):
         return f"it has images but no labels; {_AS_TABLE}"
     return "give the table inside it, as in table:labels.csv"
 
 
 def _describe_json(path: Path) -> str:
-    if _is_coco(path):
-        return f"it looks like COCO annotations (coco2014:DIR opens COCO 2014); {_AS_TABLE}"
+    if is_coco(path):
+        return f"it looks like COCO annotations: coco:{path}"
     if all(f'"{key}"' in _sample(path) for key in ("data", "annotations", "result")):
-        return f"it looks like an export of Label Studio, which can also export CSV; {_AS_TABLE}"
+        return f"it looks like an export of Label Studio: labelstudio:{path}"
     return _AS_TABLE
 
 
-def _is_coco(path: Path) -> bool:
+def is_coco(path: Path) -> bool:
     if path.suffix.lower() != ".json":
         return False
     sample = _sample(path)

@@ -1,7 +1,8 @@
-"""Parts of a split: any selection of its rows, and nested random subsets for data-size studies."""
+"""Parts of a split: any selection of its rows, and nested random subsets; and images of several stores."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,30 @@ class SelectedImages:
 
     def load(self, index: int, min_side: int | None = None) -> npt.NDArray[np.uint8]:
         return self.images.load(int(self.indices[index]), min_side)
+
+
+class JoinedImages:
+    """The images of several stores, one after the other."""
+
+    def __init__(self, parts: Sequence[ImageStore]) -> None:
+        self.parts = tuple(parts)
+        self.starts = np.cumsum([0, *(len(part) for part in parts)], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def locate(self, index: int) -> tuple[ImageStore, int]:
+        """The store of an image, and its position there."""
+        part = int(np.searchsorted(self.starts, index, side="right")) - 1
+        return self.parts[part], index - int(self.starts[part])
+
+    def name(self, index: int) -> str:
+        store, position = self.locate(index)
+        return store.name(position)
+
+    def load(self, index: int, min_side: int | None = None) -> npt.NDArray[np.uint8]:
+        store, position = self.locate(index)
+        return store.load(position, min_side)
 
 
 def select(split: Split, indices: npt.NDArray[np.int64]) -> Split:

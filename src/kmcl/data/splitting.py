@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kmcl.data.dataset import Split
-from kmcl.data.readers.options import CutOptions, ReaderOptions
+from kmcl.data.readers.options import CutOptions, DrawOptions, ReaderOptions
 from kmcl.data.selection import select, take_subset
 from kmcl.errors import InputError
 
@@ -79,6 +79,26 @@ def cut_split(split: Split, fractions: Sequence[float], seed: int) -> list[Split
     """Divide a split into stratified parts, each in the order of the original; see `stratify`."""
     part_of_row = stratify(split.targets, fractions, seed, split.groups)
     return [select(split, np.flatnonzero(part_of_row == part)) for part in range(len(fractions))]
+
+
+def draw_splits(everything: Split, options: DrawOptions) -> dict[str, Split]:
+    """Train, val and test by the fractions of the options, for a source without splits."""
+    train_fraction = 1 - options.val_fraction - options.test_fraction
+    if train_fraction <= 0:
+        raise InputError(
+            f"val_fraction={options.val_fraction} and test_fraction={options.test_fraction} leave no "
+            "training images"
+        )
+    fractions = {"train": train_fraction, "val": options.val_fraction, "test": options.test_fraction}
+    wanted = {name: fraction for name, fraction in fractions.items() if fraction > 0}
+    parts = dict(zip(wanted, cut_split(everything, list(wanted.values()), options.seed), strict=True))
+    empty = [name for name, part in parts.items() if not len(part)]
+    if empty:
+        raise InputError(
+            f"{len(everything)} images are too few for a split {empty[0]!r} of {wanted[empty[0]]:.0%}; "
+            f"give {empty[0]}_fraction=0 or name the splits of the images"
+        )
+    return parts
 
 
 def finish_splits(splits: dict[str, Split], options: ReaderOptions) -> dict[str, Split]:

@@ -90,8 +90,8 @@ def print_header(console: Console, plan: Plan, folder: Path) -> None:
         "device": where,
         "folder": str(folder),
     }
-    for name, text in rows.items():
-        console.print(f"{name:<8}{text}", highlight=False, soft_wrap=True)
+    for name, text in [*rows.items(), *(("note", note) for note in plan.dataset.notes)]:
+        console.print(f"{name:<8}{text}", highlight=False, soft_wrap=True, markup=False)
     console.print(plan.line, highlight=False)
 
 

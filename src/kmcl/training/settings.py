@@ -30,7 +30,7 @@ class SettingsGroup(BaseModel):
 class DataSettings(SettingsGroup):
     """What is trained on, and how its images are read."""
 
-    spec: str = Field(description="dataset: digits, table:labels.csv, voc2007:DIR, coco2014:DIR, ...")
+    spec: str = Field(description="dataset: digits, table:labels.csv, folder:DIR, coco:FILE.json, ...")
     options: dict[str, str | int | float | bool] = Field(
         default_factory=dict, description="options of the dataset's reader, name=value"
     )

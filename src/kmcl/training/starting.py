@@ -61,6 +61,8 @@ def _absolute_spec(spec: str) -> str:
     if spec.startswith(IN_MEMORY):
         return spec
     found = parse_dataset_spec(spec, READERS)
+    if found.kind == "hf" and found.location is not None and not os.path.exists(found.location):
+        return str(found)  # a name of the hub
     return str(DatasetSpec(found.kind, found.location and Path(_absolute(found.location))))
 
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from kmcl.data import open_dataset
-from kmcl.data.readers.coco2014 import without_outlines
+from kmcl.data.readers.coco_files import without_outlines
 from kmcl.errors import InputError
 
 CATEGORIES = [

@@ -110,7 +110,7 @@ def test_a_column_with_paths_alone_is_read_from_files(tmp_path: Path) -> None:
 
 def test_broken_files_and_frames_with_bytes(tmp_path: Path) -> None:
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no parquet")
-    with pytest.raises(InputError, match=r"bad\.parquet is not a readable Parquet file"):
+    with pytest.raises(InputError, match=r"bad\.parquet is not a readable Parquet or Arrow file"):
         open_dataset(str(tmp_path / "bad.parquet"))
     pq.write_table(pa.table({"image": pa.array([], pa.string()), "cat": []}), tmp_path / "empty.parquet")
     with pytest.raises(InputError, match=r"empty\.parquet has no rows"):

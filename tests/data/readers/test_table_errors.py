@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
         ("image,cat\nsub/../../b.png,1\n", "line 2: image path .* leads outside"),
         ("image,cat\nnone.png,1\nnada.png,0\n", r"none of the 2 images named in .*none\.png"),
         ("image,cat\na.png,1\n", "too few for a split"),
-        (f"image,cat\n{'n' * 400},1\n", "none of the 1 images named in .*; the first would be .*/n{80}…$"),
+        (f"image,cat\n{'n' * 400},1\n", "none of the 1 images named in .*; the first is 'n{80}…'; name"),
         (f"image,cat\na.png,{'9' * 4000}\n", "line 2: column 'cat' holds '9{20,80}…', expected 1, 0"),
     ],
 )
@@ -83,11 +83,11 @@ def test_columns_that_are_no_labels_are_named_with_the_option_to_leave_them_out(
     with pytest.raises(RowError) as caught:
         open_table(folder, content)
     message = str(caught.value)
-    assert len(caught.value.problems) == 899
+    assert len(caught.value.problems) == 3
     assert message.count("\n") == 4
     assert (
-        "column 'id' holds values other than 1, 0, or blank or -1 for unknown: 300 rows, such as '70'"
-        in message
+        "line 2: column 'id' holds values other than 1, 0, or blank or -1 for unknown in 300 of 300 rows, "
+        "such as '70' and '71'" in message
     )
     assert message.endswith("if 'id', 'age', 'x y' are not labels, give -o 'ignore_columns=id,age,x y'")
     with pytest.raises(RowError, match=r"if 'age' is not a label, give -o ignore_columns=xy,id,age$"):

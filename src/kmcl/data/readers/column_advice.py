@@ -22,8 +22,11 @@ def column_advice(table: TableRows, problems: Sequence[RowProblem], ignored: Seq
     ignored: columns that are left out already, which the option has to repeat
     """
     counts = Counter(problem.column for problem in problems)
+    whole = {problem.column for problem in problems if problem.is_whole_column}
     columns = [
-        name for name in table.header if counts[name] > len(list(filter(None, table.column(name)))) / 2
+        name
+        for name in table.header
+        if name in whole or counts[name] > len(list(filter(None, table.column(name)))) / 2
     ]
     if not columns or any("," in name for name in columns):
         return ""

@@ -1,45 +1,49 @@
 """A dataset from rows of text: which column is what, the targets, the splits. For files and DataFrames.
 
-Columns `image` (also `path`, `file`, `filename`), optional `split` and `group` (also `patient`, `patient_id`:
-images of one group are never in two splits); every other column is a label, unless a column `labels` has
-their names. Without a split column the rows are split by iterative stratification; with one that has no
-validation rows, these are taken from the training rows.
+Columns `image` (also `path`, `filename`, `image_id`, ...), optional `split` and `group` (also `patient`,
+`patient_id`: images of one group are never in two splits); every other column is a label, unless a column
+`labels` or several columns `label_1`, `label_2`, ... have their names. If no image is where the table says,
+the images are looked for by name below the folder. Without a split column the rows are split by iterative
+stratification; with one that has no validation rows, these are taken from the training rows.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
-from kmcl.data.dataset import SPLIT_NAMES, Dataset, ImageStore, Split
-from kmcl.data.files import ImageFiles, require_folder, require_some_images
+from kmcl.data.dataset import Dataset, Split
+from kmcl.data.files import require_folder
+from kmcl.data.image_lookup import FolderIndex, find_images, lookup_notes
+from kmcl.data.label_parents import contradictions, read_parents, without_descendants
 from kmcl.data.readers.column_advice import column_advice, option_flag
-from kmcl.data.readers.options import CutOptions, Names
+from kmcl.data.readers.name_columns import numbered_columns, targets_from_names
+from kmcl.data.readers.options import DrawOptions, Names, folder_of
+from kmcl.data.readers.partial_labels import apply_sources, apply_unknown_names, read_sources
 from kmcl.data.readers.row_problems import RowError, RowProblem, shown_value
+from kmcl.data.readers.split_names import SPLIT_SPELLINGS, given_splits
 from kmcl.data.readers.table_rows import TableRows
-from kmcl.data.readers.table_targets import LabelTargets, targets_from_columns, targets_from_names
-from kmcl.data.selection import select
-from kmcl.data.splitting import cut_split, finish_splits
+from kmcl.data.readers.table_targets import LabelTargets, Unlisted, targets_from_columns
+from kmcl.data.splitting import draw_splits, finish_splits
 from kmcl.errors import InputError, suggest
 
-IMAGE_COLUMNS = ("image", "path", "file", "filename", "file_name", "image_path", "filepath")
+IMAGE_COLUMNS = (
+    *("image", "path", "file", "filename", "file_name", "image_path", "filepath", "image_file", "image_name"),
+    *("image_id", "imageid", "image index"),
+)
 SPLIT_COLUMNS = ("split",)
-GROUP_COLUMNS = ("group", "patient", "patient_id", "patientid")
-NAME_COLUMNS = ("labels",)
-
-SPLIT_SPELLINGS = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
+GROUP_COLUMNS = ("group", "patient", "patient_id", "patientid", "patient id")
+NAME_COLUMNS = ("labels", "finding labels")
+UNKNOWN_COLUMNS = ("unknown_labels",)
+SOURCE_COLUMNS = ("source",)
 
 
-class ColumnOptions(CutOptions):
+class ColumnOptions(DrawOptions):
     """Options of anything with columns.
 
     image_column:   the column of image paths; default `image`, `path`, `file`, `filename` and the like.
@@ -47,10 +51,14 @@ class ColumnOptions(CutOptions):
     group_column:   the column of patients or other groups; default `group` or `patient` if there is one.
     label_columns:  the 0/1 columns to use, in order; default all remaining columns.
     ignore_columns: columns that are not labels.
-    labels_column:  the column of label names; default `labels` if there is one.
+    labels_column:  the column of label names, or several; default `labels`, or `label_1`, `label_2` etc.
     label_names:    with such a column: the labels in order; default all that occur, alphabetically.
     separator:      the separator of label names; default "|", ";" or ",", whichever occurs. Lists need none.
-    test_fraction:  the share of the rows for `test` if there is no split column.
+    unlisted:       what a label is that a row does not name, or whose cell is blank: `absent` or `unknown`;
+                    default absent for names and where all cells are marks (x), unknown for 0/1 columns.
+    unknown_column: the column with the names of labels that were not annotated; default `unknown_labels`.
+    sources:        a YAML file with the labels that each source annotates; its other labels are unknown.
+    source_column:  with `sources`: the column with the source of each row; default `source`.
     """
 
     image_column: str | None = None
@@ -58,10 +66,13 @@ class ColumnOptions(CutOptions):
     group_column: str | None = None
     label_columns: Names | None = None
     ignore_columns: Names = ()
-    labels_column: str | None = None
+    labels_column: Names | None = None
     label_names: Names | None = None
     separator: str | None = Field(default=None, min_length=1)
-    test_fraction: float = Field(default=0.2, ge=0.0, lt=1.0)
+    unlisted: Unlisted | None = None
+    unknown_column: str | None = None
+    sources: dict[str, Names] | Path | None = None
+    source_column: str | None = None
 
 
 def dataset_from_rows(
@@ -80,17 +91,22 @@ def dataset_from_rows(
     group_column = _find_column(table, options.group_column, GROUP_COLUMNS, "group_column")
     others = {image_column, split_column, group_column, *table.stored, *options.ignore_columns}
     labelled = _read_targets(table, options, others)
-    images = table.stored.get(image_column)
+    if not (labelled.targets == 1).any():
+        raise InputError(f"{table.title}: no image carries any label, every target is 0 or unknown")
+    images, notes = table.stored.get(image_column), labelled.notes
     if images is None:
-        images = _image_files(table, image_column, root, allow_outside)
+        names = _image_paths(table, image_column, root, allow_outside)
+        index = FolderIndex(root, "-o images=FOLDER" if table.path else "root=FOLDER")
+        images = find_images(names, [root], table.path or "the DataFrame", index)
+        notes += lookup_notes(names, images)
     groups = np.array(table.column(group_column)) if group_column else None
     lines = None if table.path is None else np.array(table.lines, dtype=np.int64)
     everything = Split(images, labelled.targets, groups=groups, lines=lines)
     if split_column is not None:
-        splits = _given_splits(table, everything, split_column)
+        splits = _splits_of_column(table, everything, split_column)
     else:
-        splits = _drawn_splits(everything, options)
-    return Dataset(name, labelled.labels, finish_splits(splits, options))
+        splits = draw_splits(everything, options)
+    return Dataset(name, labelled.labels, finish_splits(splits, options), notes)
 
 
 def _find_column(table: TableRows, chosen: str | None, usual: Sequence[str], option: str) -> str | None:
@@ -112,33 +128,72 @@ def _require_columns(table: TableRows, names: Iterable[str], option: str) -> Non
 
 def _read_targets(table: TableRows, options: ColumnOptions, others: set[str | None]) -> LabelTargets:
     _require_columns(table, options.ignore_columns, "ignore_columns")
-    if options.label_columns:
-        _require_columns(table, options.label_columns, "label_columns")
-        labelled = targets_from_columns(table, options.label_columns)
-    elif column := _find_column(table, options.labels_column, NAME_COLUMNS, "labels_column"):
-        labelled = targets_from_names(table, column, options.separator, options.label_names)
-    else:
-        columns = [name for name in table.header if name not in others]
-        if not columns:
-            raise InputError(f"{table.header_title}: no label column among {', '.join(table.header)}")
-        try:
-            labelled = targets_from_columns(table, columns)
-        except RowError as error:
-            advice = column_advice(table, error.problems, options.ignore_columns)
-            raise error.with_advice(advice) from None
-    if not (labelled.targets == 1).any():
-        raise InputError(f"{table.title}: no image carries any label, every target is 0 or unknown")
+    unknown_column = _find_column(table, options.unknown_column, UNKNOWN_COLUMNS, "unknown_column")
+    source_column = None
+    if options.sources is not None:
+        source_column = _find_column(table, options.source_column, SOURCE_COLUMNS, "source_column")
+        if source_column is None:
+            raise InputError(f"{table.header_title}: no column 'source'; name it with source_column=...")
+    labelled = _read_labels(table, options, others | {unknown_column, source_column})
+    if unknown_column is not None:
+        labelled = apply_unknown_names(table, labelled, unknown_column)
+    if source_column is not None and options.sources is not None:
+        sources = options.sources
+        if isinstance(sources, Path):
+            sources = read_sources(folder_of(table.path) / sources.expanduser())
+        labelled = apply_sources(table, labelled, source_column, sources)
     return labelled
 
 
-def _image_files(table: TableRows, column: str, root: Path, allow_outside: bool) -> ImageStore:
+def _read_labels(table: TableRows, options: ColumnOptions, others: set[str | None]) -> LabelTargets:
+    if options.label_columns:
+        _require_columns(table, options.label_columns, "label_columns")
+        labelled = targets_from_columns(table, options.label_columns, options.unlisted)
+        return _checked_by_parents(table, labelled, options)
+    if columns := _name_columns(table, options):
+        return targets_from_names(table, columns, options.separator, options.label_names, options.unlisted)
+    columns = tuple(name for name in table.header if name not in others)
+    if not columns:
+        raise InputError(f"{table.header_title}: no label column among {', '.join(table.header)}")
+    try:
+        labelled = targets_from_columns(table, columns, options.unlisted)
+    except RowError as error:
+        advice = column_advice(table, error.problems, options.ignore_columns)
+        raise error.with_advice(advice) from None
+    return _checked_by_parents(table, labelled, options)
+
+
+def _checked_by_parents(table: TableRows, labelled: LabelTargets, options: ColumnOptions) -> LabelTargets:
+    """A 0 in a cell says that a label is absent, which must not contradict what other labels imply.
+
+    Names say only what is present: there `with_parents` fills in what they imply.
+    """
+    if options.parents is None:
+        return labelled
+    parents = read_parents(options.parents, folder_of(table.path))
+    problems = [
+        RowProblem(
+            table.lines[found.row],
+            f"label {found.label!r} is present and {found.ancestor!r}, which it implies, is absent",
+            f"label {found.label!r} is present and {found.ancestor!r}, which it implies, is absent",
+        )
+        for found in contradictions(labelled.targets, labelled.labels, parents)
+    ]
+    if problems:
+        raise table.row_error(problems)
+    return replace(labelled, targets=without_descendants(labelled.targets, labelled.labels, parents))
+
+
+def _name_columns(table: TableRows, options: ColumnOptions) -> tuple[str, ...]:
+    if options.labels_column:
+        _require_columns(table, options.labels_column, "labels_column")
+        return options.labels_column
+    usual = _find_column(table, None, NAME_COLUMNS, "labels_column")
+    return numbered_columns(table) if usual is None else (usual,)
+
+
+def _image_paths(table: TableRows, column: str, root: Path, allow_outside: bool) -> list[str]:
     require_folder(root, "folder of images")
-    images = ImageFiles(root, _image_paths(table, column, root, allow_outside))
-    require_some_images(images, table.path or "the DataFrame")
-    return images
-
-
-def _image_paths(table: TableRows, column: str, root: Path, allow_outside: bool) -> npt.NDArray[np.str_]:
     # Tables written on Windows have backslashes.
     paths = [cell.replace("\\", "/") for cell in table.column(column)]
     # With links in it, the folder has two names, and a table may have either.
@@ -156,7 +211,7 @@ def _image_paths(table: TableRows, column: str, root: Path, allow_outside: bool)
     if problems or outside:
         advice = f"{option_flag('allow_outside', 'true')} accepts such paths" if outside else ""
         raise table.row_error([*problems, *outside], advice)
-    return np.array(paths)
+    return paths
 
 
 def _leads_outside(path: str, folders: Iterable[str]) -> bool:
@@ -166,7 +221,7 @@ def _leads_outside(path: str, folders: Iterable[str]) -> bool:
     return not any(Path(os.path.normpath(path)).is_relative_to(folder) for folder in folders)
 
 
-def _given_splits(table: TableRows, everything: Split, column: str) -> dict[str, Split]:
+def _splits_of_column(table: TableRows, everything: Split, column: str) -> dict[str, Split]:
     names = []
     problems = []
     for cell, line in zip(table.column(column), table.lines, strict=True):
@@ -180,25 +235,4 @@ def _given_splits(table: TableRows, everything: Split, column: str) -> dict[str,
             names.append(name)
     if problems:
         raise table.row_error(problems)
-    assigned = np.array(names)
-    rows = {name: np.flatnonzero(assigned == name) for name in SPLIT_NAMES}
-    return {name: select(everything, indices) for name, indices in rows.items() if len(indices)}
-
-
-def _drawn_splits(everything: Split, options: ColumnOptions) -> dict[str, Split]:
-    train_fraction = 1 - options.val_fraction - options.test_fraction
-    if train_fraction <= 0:
-        raise InputError(
-            f"val_fraction={options.val_fraction} and test_fraction={options.test_fraction} leave no "
-            "training images"
-        )
-    fractions = {"train": train_fraction, "val": options.val_fraction, "test": options.test_fraction}
-    wanted = {name: fraction for name, fraction in fractions.items() if fraction > 0}
-    parts = dict(zip(wanted, cut_split(everything, list(wanted.values()), options.seed), strict=True))
-    empty = [name for name, part in parts.items() if not len(part)]
-    if empty:
-        raise InputError(
-            f"{len(everything)} rows are too few for a split {empty[0]!r} of {wanted[empty[0]]:.0%}; "
-            f"give {empty[0]}_fraction=0 or a split column"
-        )
-    return parts
+    return given_splits(everything, names)

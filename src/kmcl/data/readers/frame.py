@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from kmcl.data.dataset import Dataset
+from kmcl.data.label_parents import read_parents, with_parents
 from kmcl.data.readers.columns import ColumnOptions, dataset_from_rows
 from kmcl.data.readers.frame_rows import rows_of_frame
-from kmcl.data.readers.options import parse_options
+from kmcl.data.readers.options import folder_of, parse_options
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,4 +36,8 @@ def read_frame(frame: pd.DataFrame, options: Mapping[str, object]) -> Dataset:
     """
     checked = parse_options(FrameOptions, options, "DataFrame")
     root = checked.root.expanduser()
-    return dataset_from_rows(rows_of_frame(frame), checked, name=checked.name, root=root, allow_outside=True)
+    rows = rows_of_frame(frame)
+    dataset = dataset_from_rows(rows, checked, name=checked.name, root=root, allow_outside=True)
+    if checked.parents is None:
+        return dataset
+    return with_parents(dataset, read_parents(checked.parents, folder_of(None)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -24,14 +26,17 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_split_names)]
 class ReaderOptions(BaseModel):
     """Options that every reader takes.
 
-    subset: keep only so many training images, drawn with `seed`; a smaller subset lies within a larger one.
-    seed:   the seed of all random choices of the reader.
+    subset:  keep only so many training images, drawn with `seed`; a smaller subset lies within a larger one.
+    seed:    the seed of all random choices of the reader.
+    parents: a YAML file with the labels that a label implies (`dog: animal`), beside the data; implied labels
+             are filled in.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     subset: int | None = Field(default=None, ge=1)
     seed: int = Field(default=0, ge=0)
+    parents: dict[str, Names] | Path | None = None
 
 
 class CutOptions(ReaderOptions):
@@ -41,6 +46,22 @@ class CutOptions(ReaderOptions):
     """
 
     val_fraction: float = Field(default=0.1, ge=0.0, lt=1.0)
+
+
+class DrawOptions(CutOptions):
+    """Options of a reader whose source may have no splits at all.
+
+    test_fraction: the share of the images for `test` where the source names no splits.
+    """
+
+    test_fraction: float = Field(default=0.2, ge=0.0, lt=1.0)
+
+
+def folder_of(location: Path | None) -> Path:
+    """Where relative paths in options start: the folder of the data, the current one if they have none."""
+    if location is None:
+        return Path()
+    return location if os.path.isdir(location) else location.parent
 
 
 OptionsT = TypeVar("OptionsT", bound=ReaderOptions)

@@ -1,54 +1,80 @@
-"""Parquet files as rows of text; columns of encoded images, as Hugging Face writes them, become images.
+"""Parquet and Arrow files as rows of text; columns of encoded images, as Hugging Face has them, are images.
 
-Where the file has Hugging Face's description of its columns, numbers of a `ClassLabel` become their names.
+Where Hugging Face's description of the columns is known, numbers of a `ClassLabel` become their names.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kmcl.data.encoded_images import ParquetImages
+from kmcl.data.dataset import ImageStore
+from kmcl.data.encoded_images import ArrowImages, ParquetImages, open_arrow
 from kmcl.data.readers.frame_rows import rows_of_frame
+from kmcl.data.readers.hf_features import Features, class_names, features_in_metadata
 from kmcl.data.readers.table_rows import TableRows
 from kmcl.errors import InputError
 
+ARROW_SUFFIX = ".arrow"
 
-def read_parquet(path: Path) -> TableRows:
+
+def read_parquet(path: Path, features: Features | None = None) -> TableRows:
+    """The rows of a Parquet file, or of an Arrow stream (.arrow).
+
+    features: the description of the columns, where the file does not have it
+    """
     try:
         import pyarrow.parquet as pq
     except ImportError:
         raise InputError(f"table {path} needs the package pyarrow: pip install 'kmcl[train]'") from None
+    stored: dict[str, ImageStore]
     try:
-        file = pq.ParquetFile(path)
-        schema = file.schema_arrow
-        # pandas writes an index without a name as a column of this kind.
-        header = [name for name in schema.names if not name.startswith("__index_level_")]
-        stored = {
-            name: ParquetImages(path, column, _group_starts(file))
-            for name in header
-            if (column := _bytes_column(file, name)) is not None
-        }
-        # The bytes of all images may exceed memory.
-        frame = file.read([name for name in header if name not in stored]).to_pandas(ignore_metadata=True)
+        if path.suffix.lower() == ARROW_SUFFIX:
+            table = open_arrow(path)
+            schema, num_rows = table.schema, table.num_rows
+            columns = {name: _bytes_column(schema, name, _nulls_of_table(table)) for name in schema.names}
+            stored = {name: ArrowImages(path, column, num_rows) for name, column in columns.items() if column}
+            frame = table.drop_columns(list(stored)).to_pandas(ignore_metadata=True)
+        else:
+            file = pq.ParquetFile(path)
+            schema, num_rows = file.schema_arrow, file.metadata.num_rows
+            columns = {name: _bytes_column(schema, name, _nulls_of_file(file)) for name in schema.names}
+            starts = _group_starts(file)
+            stored = {name: ParquetImages(path, column, starts) for name, column in columns.items() if column}
+            # The bytes of all images may exceed memory.
+            kept = [name for name in schema.names if name not in stored]
+            frame = file.read(kept).to_pandas(ignore_metadata=True)
     except Exception as error:  # pyarrow's errors have no base but Exception
-        raise InputError(f"table {path} is not a readable Parquet file: {error}") from error
-    if not file.metadata.num_rows:
+        raise InputError(f"table {path} is not a readable Parquet or Arrow file: {error}") from error
+    if not num_rows:
         raise InputError(f"table {path} has no rows")
-    for name, feature in _features(schema.metadata).items():
-        if name in frame.columns and (names := _class_names(feature)):
+    for name, feature in (features or features_in_metadata(schema.metadata)).items():
+        if name in frame.columns and (names := class_names(feature)):
             frame[name] = [_named(value, names, path, name) for value in frame[name]]
     for name in frame.columns:
-        if (kind := schema.field(name).type) and _is_struct(kind, "path"):
+        if _is_struct(schema.field(name).type, "path"):
             frame[name] = [None if value is None else value["path"] for value in frame[name]]
+    # pandas writes an index without a name as a column of this kind.
+    header = [name for name in schema.names if not name.startswith("__index_level_")]
     for name in stored:
         frame[name] = ""
-    rows = rows_of_frame(frame[header], path)
+    rows = rows_of_frame(frame.reindex(columns=header, index=range(num_rows)), path)
     return TableRows(path, rows.header, rows.rows, rows.lines, stored)
+
+
+def features_of_file(path: Path) -> Features:
+    """The description of the columns in the file itself; empty if it has none."""
+    import pyarrow.parquet as pq
+
+    try:
+        is_arrow = path.suffix.lower() == ARROW_SUFFIX
+        schema = open_arrow(path).schema if is_arrow else pq.read_schema(path)
+    except Exception as error:  # pyarrow's errors have no base but Exception
+        raise InputError(f"table {path} is not a readable Parquet or Arrow file: {error}") from error
+    return features_in_metadata(schema.metadata)
 
 
 def _group_starts(file: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -56,16 +82,17 @@ def _group_starts(file: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.cumsum([0, *sizes], dtype=np.int64)
 
 
-def _bytes_column(file: Any, name: str) -> str | None:
+def _bytes_column(schema: Any, name: str, is_empty: Callable[[str], bool]) -> str | None:
     """The column of encoded images in the column `name`; None if there is none or it is empty throughout."""
     import pyarrow as pa
 
-    kind = file.schema_arrow.field(name).type
+    kind = schema.field(name).type
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return name
     if not _is_struct(kind, "bytes"):
         return None
-    return None if _is_empty(file, f"{name}.bytes") else f"{name}.bytes"
+    # Images of a `datasets` column may be paths alone.
+    return None if is_empty(f"{name}.bytes") else f"{name}.bytes"
 
 
 def _is_struct(kind: Any, inner: str) -> bool:
@@ -74,35 +101,29 @@ def _is_struct(kind: Any, inner: str) -> bool:
     return bool(pa.types.is_struct(kind) and kind.get_field_index(inner) >= 0)
 
 
-def _is_empty(file: Any, column: str) -> bool:
-    """Whether the statistics of the file say so: images of a `datasets` column may be paths alone."""
-    for group in range(file.num_row_groups):
-        part = file.metadata.row_group(group)
-        found = [part.column(i) for i in range(part.num_columns) if part.column(i).path_in_schema == column]
-        statistics = found[0].statistics if found else None
-        if statistics is None or not statistics.has_null_count or statistics.null_count < part.num_rows:
-            return False
-    return True
+def _nulls_of_table(table: Any) -> Callable[[str], bool]:
+    def is_empty(column: str) -> bool:
+        name, _, inner = column.partition(".")
+        return all(chunk.field(inner).null_count == len(chunk) for chunk in table.column(name).chunks)
+
+    return is_empty
 
 
-def _features(metadata: Mapping[bytes, bytes] | None) -> Mapping[str, Any]:
-    try:
-        features = json.loads((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
-    except (ValueError, KeyError, TypeError):
-        return {}
-    return features if isinstance(features, dict) else {}
+def _nulls_of_file(file: Any) -> Callable[[str], bool]:
+    """Whether a column is empty throughout, as far as the statistics of the file say."""
 
+    def is_empty(column: str) -> bool:
+        for group in range(file.num_row_groups):
+            part = file.metadata.row_group(group)
+            found = [
+                part.column(i) for i in range(part.num_columns) if part.column(i).path_in_schema == column
+            ]
+            statistics = found[0].statistics if found else None
+            if statistics is None or not statistics.has_null_count or statistics.null_count < part.num_rows:
+                return False
+        return True
 
-def _class_names(feature: Any) -> list[str] | None:
-    """The names of a `ClassLabel`, or of a list of them."""
-    if isinstance(feature, list) and feature:
-        return _class_names(feature[0])
-    if not isinstance(feature, dict):
-        return None
-    if feature.get("_type") == "ClassLabel":
-        names = feature.get("names")
-        return [str(name) for name in names] if isinstance(names, list) else None
-    return _class_names(feature.get("feature"))
+    return is_empty
 
 
 def _named(value: Any, names: list[str], path: Path, column: str) -> Any:
@@ -110,6 +131,7 @@ def _named(value: Any, names: list[str], path: Path, column: str) -> Any:
         return [_named(one, names, path, column) for one in value]
     if value is None or value != value:
         return None
-    if not 0 <= int(value) < len(names):
-        raise InputError(f"table {path}: column {column!r} holds {value}, and has {len(names)} names")
+    is_number = isinstance(value, int | float | np.integer | np.floating)
+    if not is_number or not 0 <= value < len(names):
+        raise InputError(f"table {path}: column {column!r} holds {value!r}, and has {len(names)} names")
     return names[int(value)]

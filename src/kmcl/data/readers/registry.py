@@ -7,9 +7,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from os import PathLike
+from pathlib import Path
 
 from kmcl.data.dataset import Dataset
-from kmcl.data.readers.options import parse_options
+from kmcl.data.readers.options import ReaderOptions, folder_of, parse_options
 from kmcl.data.readers.reader import Reader
 from kmcl.data.spec import parse_dataset_spec
 from kmcl.errors import InputError
@@ -22,7 +23,13 @@ READERS: Registry[Reader] = Registry(
         "digits": "kmcl.data.readers.digits:READER",
         "scenes": "kmcl.data.readers.scenes:READER",
         "table": "kmcl.data.readers.table:READER",
+        "folder": "kmcl.data.readers.folder:READER",
+        "labelstudio": "kmcl.data.readers.labelstudio:READER",
+        "cvat": "kmcl.data.readers.cvat:READER",
+        "yolo": "kmcl.data.readers.yolo:READER",
+        "hf": "kmcl.data.readers.hf:READER",
         "voc2007": "kmcl.data.readers.voc2007:READER",
+        "coco": "kmcl.data.readers.coco:READER",
         "coco2014": "kmcl.data.readers.coco2014:READER",
         "adp": "kmcl.data.readers.adp:READER",
         "chestxray14": "kmcl.data.readers.chestxray14:READER",
@@ -56,4 +63,13 @@ def read_dataset(spec: object, options: Mapping[str, object]) -> Dataset:
         raise InputError(f"dataset {parsed.kind!r} has no location, {str(parsed.location)!r} was given")
     if reader.place is not None and parsed.location is None:
         raise InputError(f"dataset {parsed.kind!r} needs {reader.place}, as in {parsed.kind}:PATH")
-    return reader.read(parsed.location, parse_options(reader.options, options, parsed.kind))
+    checked = parse_options(reader.options, options, parsed.kind)
+    return _with_parents(reader.read(parsed.location, checked), checked, parsed.location)
+
+
+def _with_parents(dataset: Dataset, options: ReaderOptions, location: Path | None) -> Dataset:
+    if options.parents is None:
+        return dataset
+    from kmcl.data.label_parents import read_parents, with_parents
+
+    return with_parents(dataset, read_parents(options.parents, folder_of(location)))

@@ -22,6 +22,7 @@ class RowProblem:
     kind:    what rows with the same problem have in common; the message itself if empty
     value:   what the row has there, as an example in a message about several rows
     column:  the column with the problem, if it is in one
+    is_whole_column: whether the problem is that of most rows, of which `line` is the first
     """
 
     line: int
@@ -29,6 +30,7 @@ class RowProblem:
     kind: str = ""
     value: str = ""
     column: str = ""
+    is_whole_column: bool = False
 
 
 class RowError(InputError):

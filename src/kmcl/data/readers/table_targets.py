@@ -1,127 +1,85 @@
-"""Targets from the cells of a table: 0/1 columns, or one column of label names."""
+"""Targets from the cells of a table: one column per label, with 1 and 0 or what people write instead."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from kmcl.data.dataset import UNKNOWN
-from kmcl.data.readers.label_lists import is_list_column, parse_list
 from kmcl.data.readers.row_problems import RowProblem, shown_value
 from kmcl.data.readers.table_rows import TableRows
-from kmcl.errors import InputError, suggest
 
-SEPARATORS = ("|", ";", ",")
+Unlisted = Literal["unknown", "absent"]
+"""What a label is in a row that does not mention it."""
+
+MARKS = ("x", "✓", "✔")
 
 CELL_VALUES: dict[str, int] = {
-    **dict.fromkeys(("1", "1.0", "true"), 1),
-    **dict.fromkeys(("0", "0.0", "false"), 0),
+    **dict.fromkeys(("1", "1.0", "true", "yes", "y", *MARKS), 1),
+    **dict.fromkeys(("0", "0.0", "false", "no", "n"), 0),
     **dict.fromkeys(("", "-1", "-1.0", "nan", "na", "n/a", "none", "null", "<na>"), UNKNOWN),
 }
+EXPECTED = "1, 0, or blank or -1 for unknown"
 
 
 @dataclass(frozen=True)
 class LabelTargets:
-    """Labels in order with the N x L targets of a table's rows."""
+    """Labels in order with the N x L targets of a table's rows, and what was taken for granted."""
 
     labels: tuple[str, ...]
     targets: npt.NDArray[np.int8]
+    notes: tuple[str, ...] = ()
 
 
-def targets_from_columns(table: TableRows, columns: Sequence[str]) -> LabelTargets:
-    """One column per label, holding 1 or 0 (also 1.0, true, ...), or blank, -1 or NaN for unknown."""
+def targets_from_columns(
+    table: TableRows, columns: Sequence[str], unlisted: Unlisted | None = None
+) -> LabelTargets:
+    """One column per label, holding 1 or 0 (also 1.0, true, yes, x, ...), or blank, -1 or NaN for unknown.
+
+    unlisted: what a blank cell means. By default unknown, but absent in a table with no other cells than
+              marks: who marks what is present with an x leaves the rest blank.
+    """
     positions = [table.header.index(name) for name in columns]
-    values = dict(CELL_VALUES)
+    values: dict[str, int | None] = {}
     targets = np.empty((len(table.rows), len(columns)), dtype=np.int8)
-    problems: list[RowProblem] = []
+    bad: dict[str, list[tuple[int, str]]] = {name: [] for name in columns}
     for index, (row, line) in enumerate(zip(table.rows, table.lines, strict=True)):
         for label, position in enumerate(positions):
             cell = row[position]
-            value = values.get(cell)
+            if cell not in values:
+                values[cell] = CELL_VALUES.get(cell.strip().lower())
+            value = values[cell]
             if value is None:
-                value = CELL_VALUES.get(cell.strip().lower())
-                if value is None:
-                    problems.append(_bad_cell(line, columns[label], cell))
-                    continue
-                values[cell] = value
-            targets[index, label] = value
-    if problems:
-        raise table.row_error(problems)
-    return LabelTargets(tuple(columns), targets)
-
-
-def _bad_cell(line: int, column: str, cell: str) -> RowProblem:
-    expected = "1, 0, or blank or -1 for unknown"
-    return RowProblem(
-        line,
-        f"column {column!r} holds {shown_value(cell.strip())}, expected {expected}",
-        kind=f"column {column!r} holds values other than {expected}",
-        value=cell.strip(),
-        column=column,
-    )
-
-
-def targets_from_names(
-    table: TableRows, column: str, separator: str | None, names: Sequence[str] | None
-) -> LabelTargets:
-    """One column of label names: with a separator between them, or lists such as `['cat', 'dog']`.
-
-    A blank cell means that none is present.
-
-    separator: guessed from the cells when None: "|", else ";", else ","; lists need none.
-    names:     the labels in their order; when None, every name that occurs, in alphabetical order.
-    """
-    cells = table.column(column)
-    if is_list_column(cells):
-        lists = _read_lists(table, column, cells)
-    else:
-        separator = separator or _guess_separator(table, column, cells)
-        lists = [
-            [name for name in (part.strip() for part in cell.split(separator)) if name] for cell in cells
-        ]
-    labels = tuple(names) if names else tuple(sorted({name for row in lists for name in row}))
-    if not labels:
-        raise InputError(f"{table.title}: column {column!r} names no label in any row")
-    position = {name: index for index, name in enumerate(labels)}
-    targets = np.zeros((len(lists), len(labels)), dtype=np.int8)
-    problems: list[RowProblem] = []
-    for index, (row, line) in enumerate(zip(lists, table.lines, strict=True)):
-        for name in row:
-            if name in position:
-                targets[index, position[name]] = 1
+                bad[columns[label]].append((line, cell.strip()))
             else:
-                message = f"column {column!r} names {name!r}, not among the labels{suggest(name, labels)}"
-                kind = f"column {column!r} names what is not among the labels"
-                problems.append(RowProblem(line, message, kind, name))
-    if problems:
-        raise table.row_error(problems)
-    return LabelTargets(labels, targets)
+                targets[index, label] = value
+    if any(bad.values()):
+        raise table.row_error([problem for name in columns for problem in _problems(table, name, bad[name])])
+    written = {cell.strip().lower() for cell in values}
+    has_marks_alone = "" in written and len(written) > 1 and written <= {"", *MARKS}
+    if unlisted == "absent" or (unlisted is None and has_marks_alone):
+        is_blank = np.array([[not row[position].strip() for position in positions] for row in table.rows])
+        targets[is_blank] = 0
+    taken = "every filled cell is a mark (x), so a blank cell means absent; unlisted=unknown changes that"
+    notes = (taken,) if has_marks_alone and unlisted is None else ()
+    return LabelTargets(tuple(columns), targets, notes)
 
 
-def _read_lists(table: TableRows, column: str, cells: Sequence[str]) -> list[list[str]]:
-    lists: list[list[str]] = []
-    problems: list[RowProblem] = []
-    for cell, line in zip(cells, table.lines, strict=True):
-        names = parse_list(cell) if cell else []
-        if names is None:
-            message = f"column {column!r} holds {shown_value(cell)}, expected a list as in other rows"
-            kind = f"column {column!r} has lists, and other cells that are none"
-            problems.append(RowProblem(line, message, kind, cell))
-        else:
-            lists.append(names)
-    if problems:
-        raise table.row_error(problems)
-    return lists
-
-
-def _guess_separator(table: TableRows, column: str, cells: Sequence[str]) -> str:
-    used = [separator for separator in SEPARATORS if any(separator in cell for cell in cells)]
-    if "|" in used and ";" in used:
-        raise InputError(
-            f"{table.title}: column {column!r} holds both '|' and ';'; say which separates the labels "
-            "with separator='|' or separator=';'"
+def _problems(table: TableRows, column: str, bad: Sequence[tuple[int, str]]) -> list[RowProblem]:
+    """A problem for each cell that is no target; one for the whole column if most of its cells are none."""
+    kind = f"column {column!r} holds values other than {EXPECTED}"
+    num_filled = sum(1 for cell in table.column(column) if cell)
+    if len(bad) > max(1, num_filled / 2):
+        examples = [shown_value(cell) for cell in dict.fromkeys(cell for _, cell in bad)][:2]
+        message = f"{kind} in {len(bad)} of {len(table.rows)} rows, such as {' and '.join(examples)}"
+        return [RowProblem(bad[0][0], message, column=column, is_whole_column=True)]
+    return [
+        RowProblem(
+            line, f"column {column!r} holds {shown_value(cell)}, expected {EXPECTED}", kind, cell, column
         )
-    return used[0] if used else SEPARATORS[0]
+        for line, cell in bad
+    ]

@@ -1,0 +1,117 @@
+"""Targets from columns of label names: `cat|dog` in one column, or one name in each of several."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from kmcl.data.dataset import UNKNOWN
+from kmcl.data.readers.label_lists import is_list_column, parse_list
+from kmcl.data.readers.row_problems import RowProblem, shown_value
+from kmcl.data.readers.table_rows import TableRows
+from kmcl.data.readers.table_targets import CELL_VALUES, LabelTargets, Unlisted
+from kmcl.errors import InputError, suggest
+
+SEPARATORS = ("|", ";", ",")
+NO_LABEL = "No Finding"
+"""What ChestX-ray14 writes for an image without any label."""
+
+_NUMBERED = re.compile(r"(labels?|tags?|class|category|finding|keyword)[ _-]?\d+", re.IGNORECASE)
+
+
+def numbered_columns(table: TableRows) -> tuple[str, ...]:
+    """`label_1`, `label_2`, ... with a name in each; none if there is only one or they hold 0 and 1."""
+    matches = [match for match in map(_NUMBERED.fullmatch, table.header) if match]
+    if len(matches) < 2 or len({match[1].lower() for match in matches}) > 1:
+        return ()
+    columns = tuple(match[0] for match in matches)
+    has_names = any(cell.lower() not in CELL_VALUES for name in columns for cell in table.column(name))
+    return columns if has_names else ()
+
+
+def targets_from_names(
+    table: TableRows,
+    columns: Sequence[str],
+    separator: str | None,
+    names: Sequence[str] | None,
+    unlisted: Unlisted | None = None,
+) -> LabelTargets:
+    """The targets of the names in some columns: with a separator, or lists such as `['cat', 'dog']`.
+
+    A blank cell means that none is present, as does "No Finding" where it never stands with another name.
+
+    separator: guessed from the cells when None: "|", else ";", else ","; lists need none, nor do several
+               columns, which hold one name each.
+    names:     the labels in their order; when None, every name that occurs, in alphabetical order.
+    unlisted:  whether a label that a row does not name is absent (the default) or unknown.
+    """
+    if len(columns) > 1 and separator is None:
+        separator = "\n"
+    read = [read_names(table, column, separator) for column in columns]
+    lists = [[name for part in parts for name in part] for parts in zip(*read, strict=True)]
+    has_none = [row == [NO_LABEL] for row in lists]
+    drops_none = (
+        any(has_none)
+        and NO_LABEL not in (names or ())
+        and all(row == [NO_LABEL] or NO_LABEL not in row for row in lists)
+    )
+    if drops_none:
+        lists = [[] if none else row for row, none in zip(lists, has_none, strict=True)]
+    labels = tuple(names) if names else tuple(sorted({name for row in lists for name in row}))
+    if not labels:
+        raise InputError(f"{table.title}: column {columns[0]!r} names no label in any row")
+    position = {name: index for index, name in enumerate(labels)}
+    targets = np.full((len(lists), len(labels)), UNKNOWN if unlisted == "unknown" else 0, dtype=np.int8)
+    if drops_none:
+        targets[has_none] = 0
+    problems: list[RowProblem] = []
+    shown = " and ".join(repr(column) for column in columns)
+    for index, (row, line) in enumerate(zip(lists, table.lines, strict=True)):
+        for name in row:
+            if name in position:
+                targets[index, position[name]] = 1
+            else:
+                message = f"column {shown} names {name!r}, not among the labels{suggest(name, labels)}"
+                kind = f"column {shown} names what is not among the labels"
+                problems.append(RowProblem(line, message, kind, name))
+    if problems:
+        raise table.row_error(problems)
+    notes = (f"{NO_LABEL!r} means that an image has no label",) if drops_none else ()
+    return LabelTargets(labels, targets, notes)
+
+
+def read_names(table: TableRows, column: str, separator: str | None) -> list[list[str]]:
+    """The names in each cell of a column."""
+    cells = table.column(column)
+    if is_list_column(cells):
+        return _read_lists(table, column, cells)
+    separator = separator or _guess_separator(table, column, cells)
+    return [[name for name in (part.strip() for part in cell.split(separator)) if name] for cell in cells]
+
+
+def _read_lists(table: TableRows, column: str, cells: Sequence[str]) -> list[list[str]]:
+    lists: list[list[str]] = []
+    problems: list[RowProblem] = []
+    for cell, line in zip(cells, table.lines, strict=True):
+        names = parse_list(cell) if cell else []
+        if names is None:
+            message = f"column {column!r} holds {shown_value(cell)}, expected a list as in other rows"
+            kind = f"column {column!r} has lists, and other cells that are none"
+            problems.append(RowProblem(line, message, kind, cell))
+        else:
+            lists.append(names)
+    if problems:
+        raise table.row_error(problems)
+    return lists
+
+
+def _guess_separator(table: TableRows, column: str, cells: Sequence[str]) -> str:
+    used = [separator for separator in SEPARATORS if any(separator in cell for cell in cells)]
+    if "|" in used and ";" in used:
+        raise InputError(
+            f"{table.title}: column {column!r} holds both '|' and ';'; say which separates the labels "
+            "with separator='|' or separator=';'"
+        )
+    return used[0] if used else SEPARATORS[0]

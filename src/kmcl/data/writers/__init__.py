@@ -1,0 +1,1 @@
+"""One module per format that datasets are written in, and their table."""

@@ -1,0 +1,46 @@
+"""The formats that datasets are written in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+from kmcl.data.dataset import Dataset
+from kmcl.data.writers.images import OnImage, new_folder
+from kmcl.errors import InputError, suggest
+
+WRITERS = {
+    "table": "kmcl.data.writers.table:write_table_folder",
+    "coco": "kmcl.data.writers.coco:write_coco",
+    "folder": "kmcl.data.writers.folder:write_folder",
+    "labelstudio": "kmcl.data.writers.labelstudio:write_labelstudio",
+    "hf": "kmcl.data.writers.hf:write_hf",
+}
+
+
+def write_dataset(dataset: Dataset, target: str, on_image: OnImage | None = None) -> str:
+    """Write a dataset to a new folder in another format; returns the dataset spec that opens it.
+
+    Images that are files stay as they are; others become PNG.
+
+    target:   `table:FOLDER`, `coco:FOLDER`, `folder:FOLDER`, `labelstudio:FOLDER` or `hf:FOLDER`; a folder
+              alone is a table
+    on_image: called with 1 after each image
+    """
+    kind, colon, location = target.partition(":")
+    if not colon:
+        kind, location = "table", target
+    if kind not in WRITERS or not location:
+        raise InputError(
+            f"{target!r} is no format to write{suggest(kind, WRITERS)}; known are "
+            f"{', '.join(f'{name}:FOLDER' for name in WRITERS)}"
+        )
+    folder = Path(location).expanduser()
+    module, _, name = WRITERS[kind].partition(":")
+    write: Callable[[Dataset, Path, OnImage | None], str] = getattr(import_module(module), name)
+    try:
+        new_folder(folder)
+        return write(dataset, folder, on_image)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from error
