@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,7 +23,7 @@ from kmcl.methods import find_method, read_options
 from kmcl.models.classifier import Classifier
 from kmcl.posthoc.frozen_gp import MainDirections, main_directions
 from kmcl.training.feature_cache import FeatureCache
-from kmcl.training.frozen_runtime import can_use_onnxruntime
+from kmcl.training.frozen_runtime import RuntimeName, can_use_onnxruntime
 from kmcl.training.recipes import default_frozen_stages
 from kmcl.training.work_progress import WorkProgress
 
@@ -79,8 +79,14 @@ class FeatureExtractor:
         self._classifier = classifier.eval()
         self._console = console
 
-    def describe(self, split: Split, name: str) -> ImageFeatures:
-        """The features of every image of a split; `name` is for messages."""
+    def describe(
+        self, split: Split, name: str, on_batch: Callable[[EncoderFeatures], object] | None = None
+    ) -> ImageFeatures:
+        """The features of every image of a split.
+
+        name:     for messages
+        on_batch: called with what the encoder gives for each batch
+        """
         loader = self._loader(split, name)
         seen, indices = [], []
         with WorkProgress(self._console, f"maps of {name}", len(split)) as progress, torch.inference_mode():
@@ -88,7 +94,10 @@ class FeatureExtractor:
             for batch in loader:
                 from_rows = batch.images.dtype == torch.float16
                 encode = self._classifier.encode_rows if from_rows else self._classifier.encode
-                seen.append(torch.cat(_statistics(encode(batch.images)), dim=1))
+                encoded = encode(batch.images)
+                seen.append(torch.cat(_statistics(encoded), dim=1))
+                if on_batch is not None:
+                    on_batch(encoded)
                 indices.append(batch.indices)
                 progress.advance(len(batch.indices))
         if not seen:
@@ -117,7 +126,7 @@ class FeatureExtractor:
         )
         if not encoder.num_frozen_stages:
             return make_eval_loader(split, loading)
-        runtime = "onnxruntime" if can_use_onnxruntime() else "torch"
+        runtime: RuntimeName = "onnxruntime" if can_use_onnxruntime() else "torch"
         cache = FeatureCache(self._classifier, loading, 1, self._console, runtime=runtime)
         return cache.eval_loader(split, name, ROWS)
 

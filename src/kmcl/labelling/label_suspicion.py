@@ -44,7 +44,8 @@ class Suspicion:
     def pushes(self, row: int, label: int) -> Values:
         """By how much each of the other labels of an image raises the logit of a label: L numbers."""
         weights = self.models[self.model_of_row[row]].weights[:, label]
-        return (self.evidence[row] * weights).reshape(-1, self.from_both.shape[1]).sum(axis=0)
+        pushes: Values = (self.evidence[row] * weights).reshape(-1, self.from_both.shape[1]).sum(axis=0)
+        return pushes
 
 
 def suspect_labels(

@@ -67,13 +67,13 @@ def entropies(probabilities: Values) -> Values:
 
 
 def cover_labels(candidates: Candidates, count: int, weights: Values | None = None) -> Places:
-    """Greedily raise Σ_k log(c_k + 1), with c_k the examples of label k: labelled ones, and p_k of each choice.
+    """Greedily raise Σ_k log(c_k + 1), c_k the examples of label k: labelled ones, and p_k of each choice.
 
     A label's examples count the less the more there are. `weights` multiply an image's gain.
     """
     counts = candidates.label_counts + PRIOR_COUNT
     free = np.ones(len(candidates)) if weights is None else weights.copy()
-    chosen = []
+    chosen: list[int] = []
     for _ in range(min(count, len(candidates))):
         gains = np.log1p(candidates.probabilities / counts).sum(axis=1) * free
         gains[chosen] = -np.inf
@@ -105,7 +105,8 @@ def spread_out(candidates: Candidates, count: int, weights: Values) -> Places:
 
 def similarities(first: Floats, second: Floats) -> Floats:
     """Bhattacharyya coefficients of the images' kernels, see `FrozenFeatureGP`."""
-    return np.exp((first @ second.T - 1) / (4 * KERNEL_VARIANCE))
+    found: Floats = np.exp((first @ second.T - 1) / (4 * KERNEL_VARIANCE))
+    return found
 
 
 def _variances_given_labelled(candidates: Candidates) -> tuple[Floats, Floats]:
@@ -119,3 +120,12 @@ def _variances_given_labelled(candidates: Candidates) -> tuple[Floats, Floats]:
 
 def _largest(values: Values, count: int) -> Places:
     return np.argsort(-values, kind="stable")[:count]
+
+
+STRATEGIES: dict[str, Strategy] = {
+    "labels": choose_for_labels,
+    "uncertain": choose_uncertain,
+    "spread": choose_spread,
+    "random": choose_at_random,
+}
+"""By the word for --strategy."""
