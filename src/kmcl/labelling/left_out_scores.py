@@ -50,7 +50,7 @@ def left_out_scores(
         candidates = {
             pair: _means_of_part(directions[rows], targets[rows], units[rows], *pair) for pair in smoothness
         }
-        best = max(candidates, key=lambda pair: _mean_average_precision(candidates[pair], targets[rows]))
+        best = max(candidates, key=lambda pair: mean_left_out_precision(candidates[pair], targets[rows]))
         smoothness = (best,)  # that of the first part, which is as good as the others
         scores[rows] = candidates[best]
     return scores
@@ -97,7 +97,8 @@ def left_out_means(precision: Tensor, observations: Tensor, units: Units) -> Ten
     return means
 
 
-def _mean_average_precision(scores: Values, targets: Targets) -> float:
+def mean_left_out_precision(scores: Values, targets: Targets) -> float:
+    """The mean average precision with which scores rank the given labels."""
     found = []
     for label_scores, label_targets in zip(scores.T, targets.T, strict=True):
         known = label_targets >= 0
