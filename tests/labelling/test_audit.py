@@ -1,0 +1,90 @@
+"""An audit finds planted errors, says why, and leaves out what cannot be read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kmcl.data import Dataset, open_dataset
+from kmcl.data.selection import select
+from kmcl.errors import InputError
+from kmcl.labelling.audit import Audit, audit_dataset
+from kmcl.labelling.image_features import FeatureExtractor
+from kmcl.labelling.near_duplicates import degraded_copy, find_near_duplicates
+from mislabelled_squares import COPIED, COPY, MISSING_GREEN, WRONG_RED, row_of, write_squares
+
+
+def test_planted_errors_come_first(audit: Audit, dataset: Dataset) -> None:
+    places = {(finding.row, finding.label): finding for finding in audit.findings[:3]}
+    missing = places[row_of(dataset, MISSING_GREEN), 0]
+    wrong = places[row_of(dataset, WRONG_RED), 1]
+    assert (missing.kind, missing.given, missing.suggested) == ("missing", 0, 1)
+    assert (wrong.kind, wrong.given, wrong.suggested) == ("wrong", 1, 0)
+    assert min(missing.probability, wrong.probability) > 0.5
+    assert audit.findings[3].probability < 0.5
+
+
+def test_reasons_and_neighbours_say_what_is_suggested(audit: Audit, dataset: Dataset) -> None:
+    finding = next(one for one in audit.findings if one.row == row_of(dataset, MISSING_GREEN))
+    assert finding.reasons[0].startswith("green is given as absent; from the image it is")
+    assert "most similar images have it" in finding.reasons[1]
+    targets = np.concatenate([split.targets for split in dataset.splits.values()])
+    assert len(finding.neighbours) == 3
+    assert (targets[list(finding.neighbours), finding.label] == 1).all()
+
+
+def test_a_copy_with_another_label_is_found(audit: Audit, dataset: Dataset) -> None:
+    copy, copied = row_of(dataset, COPY), row_of(dataset, COPIED)
+    found = [one for one in audit.findings if one.kind == "near-duplicate"]
+    assert (copy, copied) in [(one.row, one.neighbours[0]) for one in found]
+    finding = next(one for one in found if one.row == copy)
+    assert (audit.labels[finding.label], finding.given) == ("green", 1)
+    assert "a nearly identical image" in finding.reasons[0]
+
+
+def test_unreadable_images_are_left_out(tmp_path: Path, extractor: FeatureExtractor) -> None:
+    table = write_squares(tmp_path)
+    (tmp_path / "images" / MISSING_GREEN).write_bytes(b"no image")
+    dataset = open_dataset(f"table:{table}")
+    result = audit_dataset(dataset, extractor, count=5)
+    broken = row_of(dataset, MISSING_GREEN)
+    assert list(result.unreadable) == [broken]
+    assert broken not in [finding.row for finding in result.findings]
+    assert result.findings[0].row in (row_of(dataset, WRONG_RED), row_of(dataset, COPY))
+
+
+def test_unknown_labels_are_no_findings(dataset: Dataset, extractor: FeatureExtractor) -> None:
+    splits = {}
+    for name, split in dataset.splits.items():
+        targets = split.targets.copy()
+        targets[:, 1] = np.where(np.arange(len(targets)) % 2, targets[:, 1], -1)
+        splits[name] = replace(split, targets=targets)
+    result = audit_dataset(replace(dataset, splits=splits), extractor, count=200)
+    everything = np.concatenate([split.targets for split in splits.values()])
+    assert all(everything[finding.row, finding.label] >= 0 for finding in result.findings)
+
+
+def test_too_few_images_are_refused(dataset: Dataset, extractor: FeatureExtractor) -> None:
+    few = replace(dataset, splits={"train": select(dataset.splits["train"], np.arange(5))})
+    with pytest.raises(InputError, match="5 images are too few"):
+        audit_dataset(few, extractor)
+    with pytest.raises(InputError, match="count must be at least 1; got 0"):
+        audit_dataset(dataset, extractor, count=0)
+
+
+def test_near_duplicates_of_unit_vectors() -> None:
+    angles = np.array([0.0, 2.0, 0.1, 4.0, 2.01])
+    vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    pairs = find_near_duplicates(vectors, least=0.99)
+    assert [(pair.first, pair.second) for pair in pairs] == [(1, 4), (0, 2)]
+    assert pairs[0].similarity == pytest.approx(np.cos(0.01), abs=1e-5)
+
+
+def test_a_degraded_copy_is_smaller_and_brighter() -> None:
+    image = np.full((40, 60, 3), 100, dtype=np.uint8)
+    copy = degraded_copy(image)
+    assert copy.shape == (30, 45, 3)
+    assert copy.mean() == pytest.approx(110, abs=2)
