@@ -76,7 +76,8 @@ class FeatureExtractor:
     def __init__(self, classifier: Classifier, console: Console) -> None:
         if classifier.encoder.num_frozen_stages:
             classifier.encoder = classifier.encoder.with_taps()
-        self._classifier = classifier.eval()
+        self._device = "cuda" if torch.cuda.is_available() else "cpu"
+        self._classifier = classifier.eval().to(self._device)
         self._console = console
 
     def describe(
@@ -94,7 +95,7 @@ class FeatureExtractor:
             for batch in loader:
                 from_rows = batch.images.dtype == torch.float16
                 encode = self._classifier.encode_rows if from_rows else self._classifier.encode
-                encoded = encode(batch.images)
+                encoded = encode(batch.images.to(self._device))
                 seen.append(torch.cat(_statistics(encoded), dim=1))
                 if on_batch is not None:
                     on_batch(encoded)
@@ -115,7 +116,7 @@ class FeatureExtractor:
         for start in range(0, len(images), ROWS):
             resized = [resize(image, side, side) for image in images[start : start + ROWS]]
             batch = torch.from_numpy(np.stack(resized)).permute(0, 3, 1, 2)
-            described.append(torch.cat(_statistics(self._classifier.encode(batch)), dim=1))
+            described.append(torch.cat(_statistics(self._classifier.encode(batch.to(self._device))), dim=1))
         statistics: Floats = torch.cat(described).numpy()
         return statistics
 
@@ -127,7 +128,7 @@ class FeatureExtractor:
         if not encoder.num_frozen_stages:
             return make_eval_loader(split, loading)
         runtime: RuntimeName = "onnxruntime" if can_use_onnxruntime() else "torch"
-        cache = FeatureCache(self._classifier, loading, 1, self._console, runtime=runtime)
+        cache = FeatureCache(self._classifier, loading, 1, self._console, self._device, runtime)
         return cache.eval_loader(split, name, ROWS)
 
     @property
@@ -149,4 +150,4 @@ def pretrained_extractor(
 
 def _statistics(encoded: EncoderFeatures) -> list[Tensor]:
     of_stages = () if encoded.taps is None else encoded.taps.statistics
-    return [statistics.float() for statistics in (*of_stages, statistics_of(encoded.spatial))]
+    return [statistics.float().cpu() for statistics in (*of_stages, statistics_of(encoded.spatial))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ KERNEL_VARIANCE = 0.2
 """σ² of the similarity of images, as in `FrozenFeatureGP`."""
 NOISE = 0.5
 PRIOR_COUNT = 1.0
+MOST_LABELLED = 2000
+"""Labelled images that variances are computed with: so many, evenly spread over them, if there are more."""
 
 Places = npt.NDArray[np.int64]
 
@@ -111,10 +114,12 @@ def similarities(first: Floats, second: Floats) -> Floats:
 
 def _variances_given_labelled(candidates: Candidates) -> tuple[Floats, Floats]:
     """Posterior variances, N, and what the labelled images explain of the covariance, as factors M x N."""
-    covariance = similarities(candidates.labelled, candidates.labelled)
+    step = max(1, math.ceil(len(candidates.labelled) / MOST_LABELLED))
+    labelled = candidates.labelled[::step]
+    covariance = similarities(labelled, labelled)
     covariance[np.diag_indices_from(covariance)] += NOISE
     lower = np.linalg.cholesky(covariance)
-    factors = np.linalg.solve(lower, similarities(candidates.labelled, candidates.directions))
+    factors = np.linalg.solve(lower, similarities(labelled, candidates.directions))
     return 1 - (factors**2).sum(axis=0), factors.astype(np.float32)
 
 
