@@ -10,7 +10,7 @@ precision and recall at k, since both have k in the denominator. The same for im
 with an error. The labels count as right apart from the planted errors, so that true errors of the dataset
 lower the figures of every method.
 
-ours       left-out scores, noise rates and the image's other labels (`kmcl.labelling`)
+ours       left-out scores, the image's other labels and the images of its group (`kmcl.labelling`)
 labels     Cleanlab: get_label_quality_scores_per_class, default settings, for labels; Datalab for images;
            with the same left-out scores as ours, turned into probabilities by logistic regression per label
 own        the same with probabilities of its tutorials: sklearn's one-versus-rest logistic regression on
@@ -174,7 +174,7 @@ class Judge:
         scores = self._scores(targets)
         nothing = np.zeros((len(scores), 0))
         model = fit_noisy_logistic(
-            scores, nothing, np.zeros((0, scores.shape[1]), dtype=bool), targets, noisy=False
+            scores, nothing, np.zeros((0, scores.shape[1]), dtype=bool), targets, share_wrong=0
         )
         yield run_cleanlab(self._environment, targets, probabilities=model.probabilities(scores, nothing))
         if self._own:

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from kmcl.labelling.audit import Audit, Finding, audit_dataset
     from kmcl.labelling.findings_table import Corrections, correct_labels
     from kmcl.labelling.image_features import FeatureExtractor, pretrained_extractor
-    from kmcl.labelling.label_noise import NoiseRates
     from kmcl.labelling.next_images import Chosen, ChosenImage, choose_images
 
 __all__ = [
@@ -20,7 +19,6 @@ __all__ = [
     "Corrections",
     "FeatureExtractor",
     "Finding",
-    "NoiseRates",
     "audit_dataset",
     "choose_images",
     "correct_labels",
@@ -34,7 +32,6 @@ _HOMES = {
     "Corrections": "kmcl.labelling.findings_table",
     "FeatureExtractor": "kmcl.labelling.image_features",
     "Finding": "kmcl.labelling.audit",
-    "NoiseRates": "kmcl.labelling.label_noise",
     "audit_dataset": "kmcl.labelling.audit",
     "choose_images": "kmcl.labelling.next_images",
     "correct_labels": "kmcl.labelling.findings_table",

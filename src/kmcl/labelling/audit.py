@@ -12,7 +12,6 @@ from kmcl.data.dataset import Dataset, Split
 from kmcl.errors import InputError
 from kmcl.labelling.image_features import FeatureExtractor, ImageFeatures
 from kmcl.labelling.joined_splits import describe_splits, join_splits
-from kmcl.labelling.label_noise import NoiseRates
 from kmcl.labelling.label_suspicion import Suspicion, suspect_labels
 from kmcl.labelling.left_out_scores import left_out_scores
 from kmcl.labelling.near_duplicates import find_near_duplicates, similarity_of_copies
@@ -36,7 +35,7 @@ class Finding:
     given:      1 or 0; the suggestion is the other
     probability: that the given value is wrong
     from_image: probability that the label is present, from the image
-    from_both:  the same with the image's other labels
+    from_all:   the same with the image's other labels and the images of its group
     reasons:    sentences
     neighbours: the most similar images that have what is suggested; of a near-duplicate, that image
     """
@@ -47,7 +46,7 @@ class Finding:
     given: int
     probability: float
     from_image: float
-    from_both: float
+    from_all: float
     reasons: tuple[str, ...]
     neighbours: tuple[int, ...]
 
@@ -59,7 +58,6 @@ class Finding:
 @dataclass(frozen=True)
 class Audit:
     """findings:       the most suspicious labels first, then near-duplicates with different labels
-    rates:          estimated shares of wrong labels
     unreadable:     row -> why the image could not be read
     num_duplicates: pairs of near-duplicates, with equal labels or not
     copy_similarity: from which similarity two images count as near-duplicates
@@ -67,7 +65,6 @@ class Audit:
 
     labels: tuple[str, ...]
     findings: tuple[Finding, ...]
-    rates: NoiseRates
     num_images: int
     unreadable: dict[int, str]
     num_duplicates: int
@@ -104,7 +101,6 @@ def audit_dataset(dataset: Dataset, extractor: FeatureExtractor, count: int = 20
     return Audit(
         labels=dataset.labels,
         findings=(*_most_suspicious(material, count), *duplicates[:count]),
-        rates=material.suspicion.rates,
         num_images=len(everything),
         unreadable=features.unreadable,
         num_duplicates=len(pairs),
@@ -127,14 +123,13 @@ def _finding(material: _Material, row: int, label: int) -> Finding:
     speaking = similar[targets[similar, label] == 1 - given]
     have = int((targets[similar, label] == 1).sum())
     name, suspicion = material.labels[label], material.suspicion
-    from_image, from_both = float(suspicion.from_image[row, label]), float(suspicion.from_both[row, label])
+    from_image, from_all = float(suspicion.from_image[row, label]), float(suspicion.from_all[row, label])
     judged = (
         f"{name} is given as {'present' if given else 'absent'}; from the image it is {percent(from_image)} "
-        f"likely, with the image's other labels {percent(from_both)}"
+        f"likely, with all that is known {percent(from_all)}"
     )
     reasons = [judged, f"{have} of the {len(similar)} most similar images have it"]
-    if pushing := _pushing_labels(material, row, label, 1 - given):
-        reasons.append(f"other labels that say so: {', '.join(pushing)}")
+    reasons += _pushing(material, row, label, 1 - given)
     return Finding(
         kind="wrong" if given else "missing",
         row=int(material.features.rows[row]),
@@ -142,22 +137,27 @@ def _finding(material: _Material, row: int, label: int) -> Finding:
         given=given,
         probability=float(suspicion.is_wrong[row, label]),
         from_image=from_image,
-        from_both=from_both,
+        from_all=from_all,
         reasons=tuple(reasons),
         neighbours=tuple(int(material.features.rows[other]) for other in speaking[:SHOWN_NEIGHBOURS]),
     )
 
 
-def _pushing_labels(material: _Material, row: int, label: int, suggested: int, most: int = 3) -> list[str]:
-    """The other labels, as given, that move the probability most to what is suggested."""
-    pushes = material.suspicion.pushes(row, label) * (1 if suggested else -1)
-    order = [other for other in np.argsort(-pushes, kind="stable")[:most] if pushes[other] >= LEAST_PUSH]
+def _pushing(material: _Material, row: int, label: int, suggested: int, most: int = 3) -> list[str]:
+    """What else moves the probability to what is suggested: other labels, as given, and the group."""
+    of_labels, of_group = material.suspicion.pushes(row, label)
+    sign = 1 if suggested else -1
+    order = np.argsort(-sign * of_labels, kind="stable")[:most].tolist()
     values = {1: "present", 0: "absent"}
-    given = material.targets[row]
-    return [
-        f"{material.labels[other]} ({values.get(int(given[other]), 'unknown')}) {pushes[other]:+.1f}"
+    named = [
+        f"{material.labels[other]} {values.get(int(material.targets[row, other]), 'unknown')}"
         for other in order
+        if sign * of_labels[other] >= LEAST_PUSH
     ]
+    reasons = [f"other labels that say so: {', '.join(named)}"] if named else []
+    if sign * of_group >= LEAST_PUSH:
+        reasons.append("so do the other images of its group")
+    return reasons
 
 
 def _of_pair(material: _Material, first: int, second: int, similarity: float) -> list[Finding]:
@@ -180,7 +180,7 @@ def _of_pair(material: _Material, first: int, second: int, similarity: float) ->
                 found.given,
                 found.probability,
                 found.from_image,
-                found.from_both,
+                found.from_all,
                 (reason, *found.reasons),
                 (int(material.features.rows[other]),),
             )

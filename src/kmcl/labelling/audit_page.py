@@ -82,16 +82,12 @@ def page_css() -> str:
 
 
 def _introduction(audit: Audit) -> list[str]:
-    rates = audit.rates
-    noise = (
-        f"{audit.num_images} images, {len(audit.labels)} labels. By estimate {percent(rates.missing)} of the "
-        f"present labels are not given, and {100 * rates.added:.1f} % of the absent ones are."
-    )
+    count = f"{audit.num_images} images, {len(audit.labels)} labels."
     copies = (
         f"{audit.num_duplicates} pairs of images are nearly identical (similarity of features of at least "
         f"{audit.copy_similarity:.3f}, which 9 of 10 images have to a compressed and scaled copy)."
     )
-    sentences = [noise, copies]
+    sentences = [count, copies]
     if audit.unreadable:
         sentences.append(f"{len(audit.unreadable)} images cannot be read and were left out.")
     return sentences

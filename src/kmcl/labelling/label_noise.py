@@ -1,20 +1,18 @@
-"""Logistic regression on labels some of which are wrong: it estimates how many, and which.
+"""Logistic regression on labels a few of which are wrong.
 
-With t the true label and y the given one,
+With t the true label, y the given one, and ε the share of given values that is wrong, whatever they are,
 
-    P(t = 1) = p = σ(η)             P(y = 1 | t = 0) = α             P(y = 0 | t = 1) = β
+    P(t = 1) = p = σ(η)                  P(y = 1) = ε + (1 - 2ε) p
 
-so that P(y = 1) = α + (1 - α - β) p: however clear an image is, a share α of its absent labels is given and a
-share β of its present ones is missing. Maximum likelihood finds α and β with the coefficients of η. Given y,
-the label is wrong with probability
+so that a label that contradicts a clear image costs -log ε and no more: it does not bend the fit. Given y,
+the label is there with probability
 
-    (1 - p) α / ((1 - p) α + p (1 - β))   if y = 1,          p β / (p β + (1 - p) (1 - α))   if y = 0
+    p (1 - ε) / (p (1 - ε) + (1 - p) ε)   if y = 1,          p ε / (p ε + (1 - p) (1 - ε))   if y = 0
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,26 +20,17 @@ import numpy.typing as npt
 from kmcl.evaluation.ranking import Values
 from kmcl.models.label_rules import sigmoid
 
-MOST_ADDED, MOST_MISSING = 0.3, 0.6
-LEAST_RATE = 1e-4
+SHARE_WRONG = 0.01
+"""ε. It cannot be estimated where images say little about labels: a wrong label looks like a hard image."""
 SLOPE_PENALTY = 0.05
-ITERATIONS = 200
+ITERATIONS = 100
 
 Targets = npt.NDArray[np.int8]
 
 
-class NoiseRates(NamedTuple):
-    """added:   α, of the absent labels, the share that is given
-    missing: β, of the present labels, the share that is not
-    """
-
-    added: float
-    missing: float
-
-
 @dataclass(frozen=True)
 class NoisyLogistic:
-    """η_k = slope_k s_k + bias_k + Σ_f evidence_f weight_fk, and the rates of noise.
+    """η_k = slope_k s_k + bias_k + Σ_f evidence_f weight_fk.
 
     slopes, biases: L numbers, for the scores s of the labels
     weights:        F x L, for evidence that all labels share
@@ -50,7 +39,6 @@ class NoisyLogistic:
     slopes: Values
     biases: Values
     weights: Values
-    rates: NoiseRates
 
     def probabilities(self, scores: Values, evidence: Values) -> Values:
         """p, N x L."""
@@ -65,7 +53,8 @@ def fit_noisy_logistic(
     targets: Targets,
     *,
     penalty: float = 1.0,
-    noisy: bool = True,
+    share_wrong: float = SHARE_WRONG,
+    start: NoisyLogistic | None = None,
 ) -> NoisyLogistic:
     """Maximum likelihood, penalised by `penalty` Σ weight² / 2.
 
@@ -73,7 +62,8 @@ def fit_noisy_logistic(
     evidence: N x F
     allowed:  F x L, which weights may differ from 0
     targets:  N x L; 1, 0, or -1 for unknown, which counts for nothing
-    noisy:    False for α = β = 0: the usual logistic regression
+    share_wrong: ε; 0 for the usual logistic regression
+    start:    a model of the scores alone, where the search for weights starts
     """
     from scipy.optimize import minimize
 
@@ -85,51 +75,43 @@ def fit_noisy_logistic(
 
     def unpack(values: Values) -> NoisyLogistic:
         slopes, biases = values[:num_labels], values[num_labels : 2 * num_labels]
-        weights = values[2 * num_labels : -2].reshape(num_evidence, num_labels)
-        added, missing = np.asarray(sigmoid(values[-2:])) * (MOST_ADDED, MOST_MISSING) if noisy else (0, 0)
-        return NoisyLogistic(slopes, biases, weights, NoiseRates(float(added), float(missing)))
+        return NoisyLogistic(slopes, biases, values[2 * num_labels :].reshape(num_evidence, num_labels))
 
     def loss(values: Values) -> tuple[float, Values]:
         model = unpack(values)
         p = model.probabilities(standard, evidence)
-        added, missing = model.rates
-        given = np.clip(added + (1 - added - missing) * p, 1e-12, 1 - 1e-12)
-        likelihood = known * (positive * np.log(given) + (1 - positive) * np.log1p(-given))
+        given = np.clip(share_wrong + (1 - 2 * share_wrong) * p, 1e-12, 1 - 1e-12)
+        of_given = np.where(positive == 1, given, 1 - given)
         by_given = known * (given - positive) / (given * (1 - given))
-        by_logit = by_given * (1 - added - missing) * p * (1 - p)
+        by_logit = by_given * (1 - 2 * share_wrong) * p * (1 - p)
         slope_step = model.slopes - 1
-        total = -likelihood.sum() + 0.5 * penalty * (model.weights**2).sum()
-        total += 0.5 * SLOPE_PENALTY * (slope_step**2).sum()
-        by_rates = np.zeros(2)
-        if noisy:
-            shares = np.asarray(sigmoid(values[-2:]))
-            by_rates = np.array(
-                [(by_given * (1 - p)).sum() * MOST_ADDED, -(by_given * p).sum() * MOST_MISSING]
-            )
-            by_rates *= shares * (1 - shares)
+        total = -(known * np.log(of_given)).sum()
+        total += 0.5 * penalty * (model.weights**2).sum() + 0.5 * SLOPE_PENALTY * (slope_step**2).sum()
         gradient = np.concatenate(
             [
                 (by_logit * standard).sum(axis=0) + SLOPE_PENALTY * slope_step,
                 by_logit.sum(axis=0),
                 ((evidence.T @ by_logit + penalty * model.weights) * allowed).ravel(),
-                by_rates,
             ]
         )
         return float(total), gradient
 
-    rates = np.clip(positive.sum(axis=0) / np.maximum(known.sum(axis=0), 1), 1e-4, 1 - 1e-4)
-    start = np.concatenate(
-        [np.ones(num_labels), np.log(rates / (1 - rates)), np.zeros(num_evidence * num_labels), [-3.0, -3.0]]
+    no_weights = np.zeros(num_evidence * num_labels)
+    if start is None:
+        rates = np.clip(positive.sum(axis=0) / np.maximum(known.sum(axis=0), 1), 1e-4, 1 - 1e-4)
+        first = [np.ones(num_labels), np.log(rates / (1 - rates)), no_weights]
+    else:
+        first = [start.slopes * scale, start.biases, no_weights]
+    found = minimize(
+        loss, np.concatenate(first), jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS}
     )
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS})
     model = unpack(found.x)
     return replace(model, slopes=model.slopes / scale)
 
 
-def probability_of_error(probabilities: Values, targets: Targets, rates: NoiseRates) -> Values:
-    """How probable it is that each given label is wrong, N x L; 0 where it is unknown."""
-    added, missing = (max(rate, LEAST_RATE) for rate in rates)
+def believed(probabilities: Values, targets: Targets, share_wrong: float = SHARE_WRONG) -> Values:
+    """The probability of each label once its given value is known, N x L; p where it is unknown."""
     p = probabilities
-    if_given = (1 - p) * added / ((1 - p) * added + p * (1 - missing) + 1e-12)
-    if_not = p * missing / (p * missing + (1 - p) * (1 - added) + 1e-12)
-    return np.where(targets == 1, if_given, np.where(targets == 0, if_not, 0.0))
+    if_given = p * (1 - share_wrong) / (p * (1 - share_wrong) + (1 - p) * share_wrong + 1e-12)
+    if_not = p * share_wrong / (p * share_wrong + (1 - p) * (1 - share_wrong) + 1e-12)
+    return np.where(targets == 1, if_given, np.where(targets == 0, if_not, p))

@@ -1,4 +1,4 @@
-"""How probable it is that a label is wrong, from the image and from what the image's other labels say."""
+"""How probable it is that a label is wrong: from the image, its other labels, and the images of its group."""
 
 from __future__ import annotations
 
@@ -9,16 +9,12 @@ import numpy.typing as npt
 
 from kmcl.data.splitting import stratify
 from kmcl.evaluation.ranking import Values
-from kmcl.labelling.label_noise import (
-    NoiseRates,
-    NoisyLogistic,
-    Targets,
-    fit_noisy_logistic,
-    probability_of_error,
-)
+from kmcl.labelling.label_noise import NoisyLogistic, Targets, believed, fit_noisy_logistic
 
 NUM_FOLDS = 5
 PENALTY = 3.0
+GROUP_PRIOR = 1.0
+"""Images: what the others of a group say counts by n / (n + 1)."""
 
 
 @dataclass(frozen=True)
@@ -26,70 +22,85 @@ class Suspicion:
     """Of N images and L labels.
 
     from_image: N x L, the probability that the label is true, from the other images' labels
-    from_both:  N x L, the same with what the image's other labels say
-    is_wrong:   N x L, how probable it is that the given label is wrong; 0 where it is unknown
-    rates:      the shares of wrong labels that were estimated
-    evidence:   N x 2L, what each label of an image says about the others
+    from_all:   N x L, the same with what the image's other labels and the images of its group say
+    is_wrong:   N x L, the probability of the value that is not given; 0 where it is unknown
+    evidence:   N x F, what each label of an image says about the others, then what its group says
     models, model_of_row: those of the folds, and which of them judged an image
     """
 
     from_image: Values
-    from_both: Values
+    from_all: Values
     is_wrong: Values
-    rates: NoiseRates
     evidence: Values
     models: tuple[NoisyLogistic, ...]
     model_of_row: npt.NDArray[np.int64]
 
-    def pushes(self, row: int, label: int) -> Values:
-        """By how much each of the other labels of an image raises the logit of a label: L numbers."""
+    def pushes(self, row: int, label: int) -> tuple[Values, float]:
+        """By how much each of the other labels of an image raises the logit of a label, L; and its group."""
+        num_labels = self.from_all.shape[1]
         weights = self.models[self.model_of_row[row]].weights[:, label]
-        pushes: Values = (self.evidence[row] * weights).reshape(-1, self.from_both.shape[1]).sum(axis=0)
-        return pushes
+        each = self.evidence[row] * weights
+        of_labels: Values = each[: 2 * num_labels].reshape(2, num_labels).sum(axis=0)
+        return of_labels, float(each[2 * num_labels :].sum())
 
 
 def suspect_labels(
     scores: Values, targets: Targets, groups: npt.NDArray[np.str_] | None = None, seed: int = 0
 ) -> Suspicion:
-    """Compare the given labels with what the images and their other labels suggest.
+    """Compare the given labels with what the images, their other labels and their groups suggest.
 
     First a logistic regression per label turns left-out scores into probabilities (`label_noise`). Then a
     second one per label, in which all others take part: with their probabilities p_j, and with what the given
     values say beyond these, b_j - p_j, where b_j is the probability of label j once its given value is known.
-    It is fitted in folds, so that no image judges itself; a group stays in one fold.
+    With groups, the mean of b_j - p_j over the other images of the group takes part too, that of the label
+    itself included: a patient often has a finding in several images. It is fitted in folds, so that no image
+    judges itself; a group stays in one fold.
 
     scores:  N x L of `left_out_scores`
     targets: N x L; 1, 0, or -1 for unknown
     """
+    num_labels = scores.shape[1]
     nothing = np.zeros((len(scores), 0))
-    no_weights = np.zeros((0, scores.shape[1]), dtype=bool)
-    first = fit_noisy_logistic(scores, nothing, no_weights, targets)
+    first = fit_noisy_logistic(scores, nothing, np.zeros((0, num_labels), dtype=bool), targets)
     from_image = first.probabilities(scores, nothing)
-    evidence = _evidence(from_image, targets, first.rates)
-    allowed = _of_other_labels(scores.shape[1], evidence.shape[1])
+    beyond = believed(from_image, targets) - from_image
+    parts = [from_image - from_image.mean(axis=0), beyond]
+    of_others = ~np.eye(num_labels, dtype=bool)
+    allowed = [of_others, of_others]
+    if groups is not None:
+        parts.append(_of_group(beyond, groups))
+        allowed.append(np.ones((num_labels, num_labels), dtype=bool))
+    evidence = np.concatenate(parts, axis=1)
     fold_of_row = stratify(targets, [1 / NUM_FOLDS] * NUM_FOLDS, seed, groups)
-    from_both = np.zeros_like(from_image)
+    from_all = np.zeros_like(from_image)
     models: list[NoisyLogistic] = []
     for fold in range(NUM_FOLDS):
         inside, outside = fold_of_row == fold, fold_of_row != fold
         model = fit_noisy_logistic(
-            scores[outside], evidence[outside], allowed, targets[outside], penalty=PENALTY
+            scores[outside],
+            evidence[outside],
+            np.concatenate(allowed),
+            targets[outside],
+            penalty=PENALTY,
+            start=first,
         )
-        from_both[inside] = model.probabilities(scores[inside], evidence[inside])
+        from_all[inside] = model.probabilities(scores[inside], evidence[inside])
         models.append(model)
-    rates = NoiseRates(*(float(value) for value in np.mean([model.rates for model in models], axis=0)))
-    is_wrong = probability_of_error(from_both, targets, rates)
-    return Suspicion(from_image, from_both, is_wrong, rates, evidence, tuple(models), fold_of_row)
+    return Suspicion(
+        from_image, from_all, unlikelihood(from_all, targets), evidence, tuple(models), fold_of_row
+    )
 
 
-def _evidence(probabilities: Values, targets: Targets, rates: NoiseRates) -> Values:
-    """N x 2L: of each label its probability, and what its given value says beyond it; around 0."""
-    is_wrong = probability_of_error(probabilities, targets, rates)
-    believed = np.where(targets == 1, 1 - is_wrong, is_wrong)
-    believed = np.where(targets < 0, probabilities, believed)
-    return np.concatenate([probabilities - probabilities.mean(axis=0), believed - probabilities], axis=1)
+def unlikelihood(probabilities: Values, targets: Targets) -> Values:
+    """The probability of the value that is not given; 0 where it is unknown."""
+    return np.where(targets == 1, 1 - probabilities, np.where(targets == 0, probabilities, 0.0))
 
 
-def _of_other_labels(num_labels: int, num_evidence: int) -> npt.NDArray[np.bool_]:
-    """F x L: False where the evidence is the label's own."""
-    return np.tile(~np.eye(num_labels, dtype=bool), (num_evidence // num_labels, 1))
+def _of_group(values: Values, groups: npt.NDArray[np.str_]) -> Values:
+    """The mean over the other images of the group, shrunk towards 0 where these are few."""
+    group_of_row = np.unique(groups, return_inverse=True)[1].reshape(-1)
+    sums = np.zeros((int(group_of_row.max()) + 1, values.shape[1]))
+    np.add.at(sums, group_of_row, values)
+    others = np.bincount(group_of_row)[group_of_row] - 1
+    found: Values = (sums[group_of_row] - values) / (others + GROUP_PRIOR)[:, None]
+    return found
