@@ -12,7 +12,7 @@ the label is there with probability
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +22,8 @@ from kmcl.models.label_rules import sigmoid
 
 SHARE_WRONG = 0.01
 """ε. It cannot be estimated where images say little about labels: a wrong label looks like a hard image."""
-SLOPE_PENALTY = 0.05
-ITERATIONS = 100
+BIAS_PENALTY, SLOPE_PENALTY = 1e-3, 0.05
+ITERATIONS, TOLERANCE = 40, 1e-4
 
 Targets = npt.NDArray[np.int8]
 
@@ -54,59 +54,60 @@ def fit_noisy_logistic(
     *,
     penalty: float = 1.0,
     share_wrong: float = SHARE_WRONG,
-    start: NoisyLogistic | None = None,
 ) -> NoisyLogistic:
-    """Maximum likelihood, penalised by `penalty` Σ weight² / 2.
+    """Maximum likelihood, penalised by `penalty` Σ weight² / 2; label by label, by Fisher's scoring.
 
     scores:   N x L
     evidence: N x F
     allowed:  F x L, which weights may differ from 0
     targets:  N x L; 1, 0, or -1 for unknown, which counts for nothing
     share_wrong: ε; 0 for the usual logistic regression
-    start:    a model of the scores alone, where the search for weights starts
     """
-    from scipy.optimize import minimize
-
-    known = (targets >= 0).astype(np.float64)
-    positive = (targets == 1).astype(np.float64)
-    num_labels, num_evidence = scores.shape[1], evidence.shape[1]
+    num_labels = scores.shape[1]
+    slopes, biases = np.zeros(num_labels), np.zeros(num_labels)
+    weights = np.zeros((evidence.shape[1], num_labels))
     scale = scores.std(axis=0) + 1e-12
-    standard = scores / scale
+    for label in range(num_labels):
+        known, used = targets[:, label] >= 0, allowed[:, label]
+        columns = (np.ones(known.sum()), scores[known, label] / scale[label], evidence[known][:, used])
+        penalties = np.r_[BIAS_PENALTY, SLOPE_PENALTY, np.full(used.sum(), penalty)]
+        found = _fit_label(np.column_stack(columns), targets[known, label] == 1, penalties, share_wrong)
+        biases[label], slopes[label] = found[0], found[1] / scale[label]
+        weights[used, label] = found[2:]
+    return NoisyLogistic(slopes, biases, weights)
 
-    def unpack(values: Values) -> NoisyLogistic:
-        slopes, biases = values[:num_labels], values[num_labels : 2 * num_labels]
-        return NoisyLogistic(slopes, biases, values[2 * num_labels :].reshape(num_evidence, num_labels))
 
-    def loss(values: Values) -> tuple[float, Values]:
-        model = unpack(values)
-        p = model.probabilities(standard, evidence)
+def _fit_label(
+    inputs: Values, positive: npt.NDArray[np.bool_], penalties: Values, share_wrong: float
+) -> Values:
+    """The coefficients of one label, for inputs N x P whose first column is 1; penalised around a start.
+
+    The expected information replaces the second derivative, which need not be positive with ε > 0.
+    """
+    rate = (positive.sum() + 0.5) / (len(positive) + 1)
+    start = np.zeros(inputs.shape[1])
+    start[:2] = np.log(rate / (1 - rate)), 1.0
+    values, loss = start, np.inf
+    step = np.zeros_like(start)
+    for _ in range(ITERATIONS):
+        candidate = values + step
+        p = np.asarray(sigmoid(inputs @ candidate))
         given = np.clip(share_wrong + (1 - 2 * share_wrong) * p, 1e-12, 1 - 1e-12)
-        of_given = np.where(positive == 1, given, 1 - given)
-        by_given = known * (given - positive) / (given * (1 - given))
-        by_logit = by_given * (1 - 2 * share_wrong) * p * (1 - p)
-        slope_step = model.slopes - 1
-        total = -(known * np.log(of_given)).sum()
-        total += 0.5 * penalty * (model.weights**2).sum() + 0.5 * SLOPE_PENALTY * (slope_step**2).sum()
-        gradient = np.concatenate(
-            [
-                (by_logit * standard).sum(axis=0) + SLOPE_PENALTY * slope_step,
-                by_logit.sum(axis=0),
-                ((evidence.T @ by_logit + penalty * model.weights) * allowed).ravel(),
-            ]
-        )
-        return float(total), gradient
-
-    no_weights = np.zeros(num_evidence * num_labels)
-    if start is None:
-        rates = np.clip(positive.sum(axis=0) / np.maximum(known.sum(axis=0), 1), 1e-4, 1 - 1e-4)
-        first = [np.ones(num_labels), np.log(rates / (1 - rates)), no_weights]
-    else:
-        first = [start.slopes * scale, start.biases, no_weights]
-    found = minimize(
-        loss, np.concatenate(first), jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS}
-    )
-    model = unpack(found.x)
-    return replace(model, slopes=model.slopes / scale)
+        away = candidate - start
+        reached = -np.log(np.where(positive, given, 1 - given)).sum() + 0.5 * (penalties * away**2).sum()
+        if reached > loss:
+            step = step / 2
+            continue
+        if loss - reached < TOLERANCE:
+            return candidate
+        values, loss = candidate, reached
+        by_logit = (1 - 2 * share_wrong) * p * (1 - p)
+        variance = given * (1 - given)
+        gradient = inputs.T @ ((given - positive) / variance * by_logit) + penalties * away
+        information = (inputs * (by_logit**2 / variance)[:, None]).T @ inputs
+        information[np.diag_indices_from(information)] += penalties
+        step = -np.linalg.solve(information, gradient)
+    return values
 
 
 def believed(probabilities: Values, targets: Targets, share_wrong: float = SHARE_WRONG) -> Values:

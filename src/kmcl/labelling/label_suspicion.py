@@ -77,12 +77,7 @@ def suspect_labels(
     for fold in range(NUM_FOLDS):
         inside, outside = fold_of_row == fold, fold_of_row != fold
         model = fit_noisy_logistic(
-            scores[outside],
-            evidence[outside],
-            np.concatenate(allowed),
-            targets[outside],
-            penalty=PENALTY,
-            start=first,
+            scores[outside], evidence[outside], np.concatenate(allowed), targets[outside], penalty=PENALTY
         )
         from_all[inside] = model.probabilities(scores[inside], evidence[inside])
         models.append(model)
