@@ -43,7 +43,6 @@ from kmcl.labelling.joined_splits import describe_splits, join_splits
 from kmcl.labelling.label_noise import fit_noisy_logistic
 from kmcl.labelling.label_suspicion import suspect_labels
 from kmcl.labelling.near_duplicates import degraded_copy, find_near_duplicates, similarity_of_copies
-from kmcl.posthoc.frozen_gp import SMOOTHNESS
 
 PROGRAM = Path(__file__).resolve().parent / "peer_programs" / "score_cleanlab.py"
 RATES = (0.02, 0.05, 0.1)
@@ -135,8 +134,9 @@ class Judge:
             if groups is None
             else np.unique(groups, return_inverse=True)[1]
         )
-        directions = torch.from_numpy(features.directions)
-        self._precisions = [left_out.inverse_covariance(directions, *pair) for pair in SMOOTHNESS]
+        # Chosen once, with the labels as they are: those of a few errors more choose the same.
+        smoothness = left_out.best_smoothness(features.directions, everything.targets, self._units)
+        self._precision = left_out.inverse_covariance(torch.from_numpy(features.directions), *smoothness)
 
     def row(self, kind: str, rate: float, seeds: range) -> str:
         figures = []
@@ -159,12 +159,9 @@ class Judge:
         )
 
     def _scores(self, targets: Targets) -> Values:
-        observations = left_out.standardised(targets)
-        candidates = [
-            left_out.left_out_means(precision, observations, self._units).double().numpy()
-            for precision in self._precisions
-        ]
-        return max(candidates, key=lambda scores: left_out.mean_left_out_precision(scores, targets))
+        means = left_out.left_out_means(self._precision, left_out.standardised(targets), self._units)
+        scores: Values = means.double().numpy()
+        return scores
 
     def _ours(self, targets: Targets) -> Suspected:
         suspicion = suspect_labels(self._scores(targets), targets, self._everything.groups)

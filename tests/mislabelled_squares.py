@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from pathlib import Path
 
 from PIL import Image
@@ -13,8 +14,8 @@ from kmcl.data import Dataset
 NUM_OF_A_KIND = 30
 MISSING_GREEN, WRONG_RED = "003.png", "035.png"
 """The first shows green, the second does not show red; the table says otherwise."""
-COPY, COPIED = "120.jpg", "070.png"
-"""The first is a compressed copy of the second, with another label."""
+COPY, COPIED = "120.png", "070.png"
+"""The first is a copy of the second, with another label."""
 
 
 def write_squares(folder: Path) -> Path:
@@ -29,7 +30,7 @@ def write_squares(folder: Path) -> Path:
     rows[MISSING_GREEN][2] = 0
     rows[WRONG_RED][3] = 1
     rows[COPY] = [f"images/{COPY}", "val", 1, 1]
-    Image.open(folder / "images" / COPIED).save(folder / "images" / COPY, quality=98, subsampling=0)
+    shutil.copy(folder / "images" / COPIED, folder / "images" / COPY)
     with (folder / "labels.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["image", "split", "green", "red"], *rows.values()])
     return folder / "labels.csv"

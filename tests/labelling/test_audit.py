@@ -11,9 +11,11 @@ import pytest
 from kmcl.data import Dataset, open_dataset
 from kmcl.data.selection import select
 from kmcl.errors import InputError
+from kmcl.labelling import audit as module
 from kmcl.labelling.audit import Audit, audit_dataset
 from kmcl.labelling.image_features import FeatureExtractor
-from kmcl.labelling.near_duplicates import degraded_copy, find_near_duplicates
+from kmcl.labelling.joined_splits import describe_splits, join_splits
+from kmcl.labelling.near_duplicates import degraded_copy, find_near_duplicates, similarity_of_copies
 from mislabelled_squares import COPIED, COPY, MISSING_GREEN, WRONG_RED, row_of, write_squares
 
 
@@ -36,13 +38,25 @@ def test_reasons_and_neighbours_say_what_is_suggested(audit: Audit, dataset: Dat
     assert (targets[list(finding.neighbours), finding.label] == 1).all()
 
 
-def test_a_copy_with_another_label_is_found(audit: Audit, dataset: Dataset) -> None:
+def test_a_copy_with_another_label_is_found(
+    dataset: Dataset, extractor: FeatureExtractor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "similarity_of_copies", lambda *_: 0.999999)
     copy, copied = row_of(dataset, COPY), row_of(dataset, COPIED)
-    found = [one for one in audit.findings if one.kind == "near-duplicate"]
-    assert (copy, copied) in [(one.row, one.neighbours[0]) for one in found]
-    finding = next(one for one in found if one.row == copy)
-    assert (audit.labels[finding.label], finding.given) == ("green", 1)
-    assert "a nearly identical image" in finding.reasons[0]
+    result = audit_dataset(dataset, extractor, count=8)
+    finding = next(one for one in result.findings if one.kind == "near-duplicate")
+    assert (finding.row, finding.neighbours) == (copy, (copied,))
+    assert (result.labels[finding.label], finding.given) == ("green", 1)
+    assert "a nearly identical image (similarity 1.000) has green absent" in finding.reasons[0]
+
+
+def test_the_similarity_of_copies_is_that_of_most(dataset: Dataset, extractor: FeatureExtractor) -> None:
+    everything, features = join_splits(dataset), describe_splits(dataset, extractor)
+    least = similarity_of_copies(everything.images, extractor, features)
+    pixels = [everything.images.load(int(row)) for row in features.rows]
+    copies = features.directions_of(extractor.describe_pixels([degraded_copy(one) for one in pixels]))
+    share = ((copies * features.directions).sum(axis=1) >= least).mean()
+    assert share == pytest.approx(0.9, abs=0.08)
 
 
 def test_unreadable_images_are_left_out(tmp_path: Path, extractor: FeatureExtractor) -> None:

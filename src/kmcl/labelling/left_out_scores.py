@@ -17,6 +17,8 @@ from kmcl.posthoc.frozen_gp import SMOOTHNESS
 
 MOST_IMAGES = 8000
 """Of one process, which needs the inverse of a matrix of that size; larger sets are cut into parts."""
+SAMPLED_IMAGES = 2000
+"""That the smoothness is chosen on."""
 LEAST_DEVIATION = 1e-6
 
 Targets = npt.NDArray[np.int8]
@@ -34,26 +36,31 @@ def left_out_scores(
 
         mean_G = r_G - (P_GG)⁻¹ α_G                 for a group G; r_i - α_i / P_ii for a single image i
 
-    The smoothness is the one of `SMOOTHNESS` whose means rank the given labels best.
+    The smoothness is the one of `SMOOTHNESS` whose means rank the given labels of some images best.
 
     directions: N unit vectors
     targets:    N x L; 1, 0, or -1 for unknown
     groups:     N names of groups whose images must not judge each other (a patient's)
     """
+    units = np.arange(len(targets)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    smoothness = best_smoothness(directions, targets, units, seed)
     num_parts = math.ceil(len(targets) / MOST_IMAGES)
     part_of_row = stratify(targets, [1 / num_parts] * num_parts, seed, groups)
-    units = np.arange(len(targets)) if groups is None else np.unique(groups, return_inverse=True)[1]
     scores = np.zeros(targets.shape)
-    smoothness: tuple[tuple[float, float], ...] = SMOOTHNESS
     for part in range(num_parts):
         rows = np.flatnonzero(part_of_row == part)
-        candidates = {
-            pair: _means_of_part(directions[rows], targets[rows], units[rows], *pair) for pair in smoothness
-        }
-        best = max(candidates, key=lambda pair: mean_left_out_precision(candidates[pair], targets[rows]))
-        smoothness = (best,)  # that of the first part, which is as good as the others
-        scores[rows] = candidates[best]
+        scores[rows] = _means_of_part(directions[rows], targets[rows], units[rows], *smoothness)
     return scores
+
+
+def best_smoothness(directions: Floats, targets: Targets, units: Units, seed: int = 0) -> tuple[float, float]:
+    """The variance and the noise with which some of the images, whole units, say most about each other."""
+    order = np.random.default_rng(seed).permutation(int(units.max()) + 1)
+    rows = np.argsort(order[units], kind="stable")[:SAMPLED_IMAGES]
+    part = directions[rows], targets[rows], units[rows]
+    return max(
+        SMOOTHNESS, key=lambda pair: mean_left_out_precision(_means_of_part(*part, *pair), targets[rows])
+    )
 
 
 @torch.no_grad()
