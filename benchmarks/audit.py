@@ -81,11 +81,12 @@ def main() -> None:
     everything = with_groups(join_splits(dataset), features, arguments.groups)
     seeds = range(*map(int, arguments.seeds.split(":")))
     judge = Judge(everything, features, arguments.environment, own=arguments.own)
-    print("| planted | k labels | ours | Cleanlab | difference | Cleanlab, own | images: ours | Cleanlab |")
-    print("|---" * 8 + "|")
+    print("| planted | ranked | k | ours | Cleanlab | difference | Cleanlab, own |")
+    print("|---" * 7 + "|")
     for kind in KINDS:
         for rate in arguments.rates:
-            print(judge.row(kind, rate, seeds), flush=True)
+            for row in judge.rows(kind, rate, seeds):
+                print(row, flush=True)
 
 
 def with_groups(split: Split, features: ImageFeatures, pattern: str | None) -> Split:
@@ -113,9 +114,21 @@ def plant(targets: Targets, kind: str, rate: float, seed: int) -> tuple[Targets,
 
 
 def found_at_k(suspicion: Values, planted: Mask) -> float:
-    """The share of the planted errors among as many of the most suspicious."""
+    """The share of the planted errors among as many of the most suspicious, in percent; NaN without any."""
+    if not planted.any():
+        return float("nan")
     worst = np.argsort(-suspicion, axis=None, kind="stable")[: planted.sum()]
-    return float(planted.ravel()[worst].mean())
+    return 100 * float(planted.ravel()[worst].mean())
+
+
+def judged(suspected: Suspected, targets: Targets, planted: Mask) -> dict[str, float]:
+    """By what is ranked: all labels, those that are given, those that are not, images."""
+    found = {"labels": found_at_k(suspected.labels, planted)}
+    for name, value in (("given labels", 1), ("absent labels", 0)):
+        inside = targets == value
+        found[name] = found_at_k(suspected.labels[inside], planted[inside])
+    found["images"] = found_at_k(suspected.images, planted.any(axis=1))
+    return found
 
 
 class Judge:
@@ -138,57 +151,63 @@ class Judge:
         smoothness = left_out.best_smoothness(features.directions, everything.targets, self._units)
         self._precision = left_out.inverse_covariance(torch.from_numpy(features.directions), *smoothness)
 
-    def row(self, kind: str, rate: float, seeds: range) -> str:
-        figures = []
-        for seed in seeds:
-            targets, planted = plant(self._everything.targets, kind, rate, seed)
-            suspected = [self._ours(targets), *self._cleanlab(targets)]
-            of_images = planted.any(axis=1)
-            figures.append(
-                [found_at_k(one.labels, planted) for one in suspected]
-                + [found_at_k(one.images, of_images) for one in suspected]
-            )
-        values = 100 * np.array(figures)
-        methods = values.shape[1] // 2
-        means = [f"{value:.1f}" for value in values.mean(axis=0)]
-        own = means[2] if methods > 2 else "-"
-        return (
-            f"| {100 * rate:g} % {kind} | {planted.sum()} | {means[0]} | {means[1]} | "
-            f"{difference(values[:, 0] - values[:, 1])} | {own} | {means[methods]} | {means[methods + 1]}, "
-            f"{difference(values[:, methods] - values[:, methods + 1])} |"
-        )
+    def rows(self, kind: str, rate: float, seeds: range) -> Iterator[str]:
+        drawn = [plant(self._everything.targets, kind, rate, seed) for seed in seeds]
+        scores = [self._scores(targets) for targets, _ in drawn]
+        methods = [
+            [self._ours(one, targets) for one, (targets, _) in zip(scores, drawn, strict=True)],
+            *self._cleanlab(scores, [targets for targets, _ in drawn]),
+        ]
+        figures = [
+            [judged(one, *place) for one, place in zip(of_seeds, drawn, strict=True)] for of_seeds in methods
+        ]
+        for ranked in figures[0][0]:
+            values = np.array([[one[ranked] for one in of_seeds] for of_seeds in figures])
+            if np.isnan(values).any():
+                continue
+            means = [f"{value:.1f}" for value in values.mean(axis=1)]
+            targets, planted = drawn[0]
+            sizes = {"labels": planted, "given labels": planted & (targets == 1)}
+            sizes |= {"absent labels": planted & (targets == 0), "images": planted.any(axis=1)}
+            cells = [f"{100 * rate:g} % {kind}", ranked, str(sizes[ranked].sum()), *means[:2]]
+            cells += [difference(values[0] - values[1]), means[2] if len(means) > 2 else "-"]
+            yield "| " + " | ".join(cells) + " |"
 
     def _scores(self, targets: Targets) -> Values:
         means = left_out.left_out_means(self._precision, left_out.standardised(targets), self._units)
         scores: Values = means.double().numpy()
         return scores
 
-    def _ours(self, targets: Targets) -> Suspected:
-        suspicion = suspect_labels(self._scores(targets), targets, self._everything.groups)
+    def _ours(self, scores: Values, targets: Targets) -> Suspected:
+        suspicion = suspect_labels(scores, targets, self._everything.groups)
         return Suspected(suspicion.is_wrong, suspicion.is_wrong.max(axis=1))
 
-    def _cleanlab(self, targets: Targets) -> Iterator[Suspected]:
-        scores = self._scores(targets)
-        nothing = np.zeros((len(scores), 0))
-        model = fit_noisy_logistic(
-            scores, nothing, np.zeros((0, scores.shape[1]), dtype=bool), targets, share_wrong=0
-        )
-        yield run_cleanlab(self._environment, targets, probabilities=model.probabilities(scores, nothing))
+    def _cleanlab(self, scores: list[Values], targets: list[Targets]) -> Iterator[list[Suspected]]:
+        """On the same scores, turned into probabilities by logistic regression; and on its own."""
+        probabilities = []
+        for one, given in zip(scores, targets, strict=True):
+            nothing, no_weights = np.zeros((len(one), 0)), np.zeros((0, one.shape[1]), dtype=bool)
+            model = fit_noisy_logistic(one, nothing, no_weights, given, share_wrong=0)
+            probabilities.append(model.probabilities(one, nothing))
+        yield run_cleanlab(self._environment, targets, probabilities=np.stack(probabilities))
         if self._own:
             yield run_cleanlab(self._environment, targets, features=self._pooled)
 
 
-def run_cleanlab(environment: Path | None, targets: Targets, **given: npt.NDArray[np.floating]) -> Suspected:
-    """Cleanlab's scores, from its own environment."""
+def run_cleanlab(
+    environment: Path | None, targets: list[Targets], **given: npt.NDArray[np.floating]
+) -> list[Suspected]:
+    """Cleanlab's scores of each of several annotations, from its own environment."""
     if environment is None:
         raise SystemExit("--environment is missing: where Cleanlab is installed")
     with TemporaryDirectory() as folder:
         inputs, outputs = Path(folder) / "in.npz", Path(folder) / "out.npz"
-        np.savez(inputs, targets=targets, **given)
+        np.savez(inputs, targets=np.stack(targets), **given)
         command = [str(environment / "bin" / "python"), str(PROGRAM), str(inputs), str(outputs)]
-        subprocess.run(command, check=True, capture_output=True)
+        subprocess.run(command, check=True)
         with np.load(outputs) as scores:
-            return Suspected(1 - scores["labels"], 1 - scores["images"])
+            pairs = zip(scores["labels"], scores["images"], strict=True)
+            return [Suspected(1 - labels, 1 - images) for labels, images in pairs]
 
 
 def difference(values: Values) -> str:
