@@ -20,13 +20,18 @@ from mislabelled_squares import COPIED, COPY, MISSING_GREEN, WRONG_RED, row_of, 
 
 
 def test_planted_errors_come_first(audit: Audit, dataset: Dataset) -> None:
-    places = {(finding.row, finding.label): finding for finding in audit.findings[:3]}
-    missing = places[row_of(dataset, MISSING_GREEN), 0]
-    wrong = places[row_of(dataset, WRONG_RED), 1]
-    assert (missing.kind, missing.given, missing.suggested) == ("missing", 0, 1)
-    assert (wrong.kind, wrong.given, wrong.suggested) == ("wrong", 1, 0)
-    assert min(missing.probability, wrong.probability) > 0.5
-    assert audit.findings[3].probability < 0.5
+    missing = [finding for finding in audit.findings if finding.kind == "missing"]
+    wrong = [finding for finding in audit.findings if finding.kind == "wrong"]
+    assert (len(missing), len(wrong)) == (8, 8)
+    assert (missing[0].row, missing[0].label) == (row_of(dataset, MISSING_GREEN), 0)
+    assert {(one.row, one.label) for one in wrong[:2]} == {
+        (row_of(dataset, WRONG_RED), 1),
+        (row_of(dataset, COPY), 0),
+    }
+    assert (missing[0].given, missing[0].suggested) == (0, 1)
+    assert (wrong[0].given, wrong[0].suggested) == (1, 0)
+    assert min(missing[0].probability, wrong[1].probability) > 0.5
+    assert max(missing[1].probability, wrong[2].probability) < 0.5
 
 
 def test_reasons_and_neighbours_say_what_is_suggested(audit: Audit, dataset: Dataset) -> None:
@@ -67,7 +72,7 @@ def test_unreadable_images_are_left_out(tmp_path: Path, extractor: FeatureExtrac
     broken = row_of(dataset, MISSING_GREEN)
     assert list(result.unreadable) == [broken]
     assert broken not in [finding.row for finding in result.findings]
-    assert result.findings[0].row in (row_of(dataset, WRONG_RED), row_of(dataset, COPY))
+    assert row_of(dataset, WRONG_RED) in [one.row for one in result.findings if one.kind == "wrong"][:2]
 
 
 def test_unknown_labels_are_no_findings(dataset: Dataset, extractor: FeatureExtractor) -> None:
@@ -76,7 +81,7 @@ def test_unknown_labels_are_no_findings(dataset: Dataset, extractor: FeatureExtr
         targets = split.targets.copy()
         targets[:, 1] = np.where(np.arange(len(targets)) % 2, targets[:, 1], -1)
         splits[name] = replace(split, targets=targets)
-    result = audit_dataset(replace(dataset, splits=splits), extractor, count=200)
+    result = audit_dataset(replace(dataset, splits=splits), extractor, count=300)
     everything = np.concatenate([split.targets for split in splits.values()])
     assert all(everything[finding.row, finding.label] >= 0 for finding in result.findings)
 

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from kmcl.labelling.audit import Audit
     from kmcl.labelling.image_features import FeatureExtractor
 
-SHOWN_FINDINGS = 10
+SHOWN_FINDINGS = 4
+KINDS = {
+    "missing": "labels that are most likely missing",
+    "wrong": "labels that are most likely wrong",
+    "near-duplicate": "labels that nearly identical images have differently",
+}
 
 
 def audit(
@@ -82,14 +87,11 @@ def _extractor(run: Path | None, console: Console) -> FeatureExtractor:
 
 
 def _print_findings(result: Audit) -> None:
-    likely = [finding for finding in result.findings if finding.probability >= 0.5]
-    copies = sum(finding.kind == "near-duplicate" for finding in result.findings)
-    typer.echo(
-        f"{len(result.findings)} findings: {len(likely)} labels are more likely wrong than right, "
-        f"{copies} differ between nearly identical images"
-    )
-    for finding in result.findings[:SHOWN_FINDINGS]:
-        typer.echo(f"  {100 * finding.probability:.0f} %  {finding.reasons[0]}")
+    for kind, words in KINDS.items():
+        found = [finding for finding in result.findings if finding.kind == kind]
+        typer.echo(f"{words}: {len(found)}")
+        for finding in found[:SHOWN_FINDINGS]:
+            typer.echo(f"  {100 * finding.probability:.0f} %  {finding.reasons[0]}")
     for reason in list(result.unreadable.values())[:SHOWN_FINDINGS]:
         typer.echo(f"kmcl: {reason}", err=True)
 

@@ -57,7 +57,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Audit:
-    """findings:       the most suspicious labels first, then near-duplicates with different labels
+    """findings:       missing labels, wrong labels, near-duplicates with different labels, each from the worst
     unreadable:     row -> why the image could not be read
     num_duplicates: pairs of near-duplicates, with equal labels or not
     copy_similarity: from which similarity two images count as near-duplicates
@@ -80,8 +80,11 @@ class _Material(NamedTuple):
     suspicion: Suspicion
 
 
-def audit_dataset(dataset: Dataset, extractor: FeatureExtractor, count: int = 200, seed: int = 0) -> Audit:
-    """Rank the labels of all splits by how likely they are wrong; at most `count`, and as many duplicates."""
+def audit_dataset(dataset: Dataset, extractor: FeatureExtractor, count: int = 100, seed: int = 0) -> Audit:
+    """Rank the labels of all splits by how likely they are wrong; at most `count` of each kind.
+
+    Missing and wrong labels are two lists: in one, the hard images of the one kind would hide the other kind.
+    """
     if count < 1:
         raise InputError(f"count must be at least 1; got {count}")
     everything = join_splits(dataset)
@@ -100,7 +103,11 @@ def audit_dataset(dataset: Dataset, extractor: FeatureExtractor, count: int = 20
     duplicates = [finding for pair in pairs for finding in _of_pair(material, *pair)]
     return Audit(
         labels=dataset.labels,
-        findings=(*_most_suspicious(material, count), *duplicates[:count]),
+        findings=(
+            *_most_suspicious(material, 0, count),
+            *_most_suspicious(material, 1, count),
+            *duplicates[:count],
+        ),
         num_images=len(everything),
         unreadable=features.unreadable,
         num_duplicates=len(pairs),
@@ -108,11 +115,13 @@ def audit_dataset(dataset: Dataset, extractor: FeatureExtractor, count: int = 20
     )
 
 
-def _most_suspicious(material: _Material, count: int) -> list[Finding]:
-    is_wrong = material.suspicion.is_wrong
-    order = np.argsort(-is_wrong, axis=None, kind="stable")[:count]
+def _most_suspicious(material: _Material, given: int, count: int) -> list[Finding]:
+    """Of the labels with this value, those that are most likely wrong."""
+    has_value = material.targets == given
+    is_wrong = np.where(has_value, material.suspicion.is_wrong, -1.0)
+    order = np.argsort(-is_wrong, axis=None, kind="stable")[: min(count, int(has_value.sum()))]
     places = zip(*np.unravel_index(order, is_wrong.shape), strict=True)
-    return [_finding(material, int(row), int(label)) for row, label in places if is_wrong[row, label] > 0]
+    return [_finding(material, int(row), int(label)) for row, label in places]
 
 
 def _finding(material: _Material, row: int, label: int) -> Finding:

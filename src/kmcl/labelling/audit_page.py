@@ -95,7 +95,8 @@ def _introduction(audit: Audit) -> list[str]:
 
 def _sections(audit: Audit, everything: Split) -> list[str]:
     parts = {
-        "Likely wrong or missing labels": [f for f in audit.findings if f.kind != "near-duplicate"],
+        "Likely missing labels": [one for one in audit.findings if one.kind == "missing"],
+        "Likely wrong labels": [one for one in audit.findings if one.kind == "wrong"],
         "Near-duplicates with different labels": [f for f in audit.findings if f.kind == "near-duplicate"],
     }
     found = []
