@@ -40,7 +40,7 @@ from kmcl.data import Dataset, Split, open_dataset
 from kmcl.labelling import left_out_scores as left_out
 from kmcl.labelling.image_features import ImageFeatures, pretrained_extractor
 from kmcl.labelling.joined_splits import describe_splits, join_splits
-from kmcl.labelling.label_noise import fit_noisy_logistic
+from kmcl.labelling.label_regression import fit_label_regression
 from kmcl.labelling.label_suspicion import suspect_labels
 from kmcl.labelling.near_duplicates import degraded_copy, find_near_duplicates, similarity_of_copies
 
@@ -187,7 +187,7 @@ class Judge:
         probabilities = []
         for one, given in zip(scores, targets, strict=True):
             nothing, no_weights = np.zeros((len(one), 0)), np.zeros((0, one.shape[1]), dtype=bool)
-            model = fit_noisy_logistic(one, nothing, no_weights, given, share_wrong=0)
+            model = fit_label_regression(one, nothing, no_weights, given)
             probabilities.append(model.probabilities(one, nothing))
         yield run_cleanlab(self._environment, targets, probabilities=np.stack(probabilities))
         if self._own:

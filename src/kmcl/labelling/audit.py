@@ -57,7 +57,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Audit:
-    """findings:       missing labels, wrong labels, near-duplicates with different labels, each from the worst
+    """findings:       missing labels, wrong labels, labels that differ between near-duplicates
     unreadable:     row -> why the image could not be read
     num_duplicates: pairs of near-duplicates, with equal labels or not
     copy_similarity: from which similarity two images count as near-duplicates

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from kmcl.data.splitting import stratify
 from kmcl.evaluation.ranking import Values
-from kmcl.labelling.label_noise import NoisyLogistic, Targets, believed, fit_noisy_logistic
+from kmcl.labelling.label_regression import LabelRegression, Targets, believed, fit_label_regression
 
 NUM_FOLDS = 5
 PENALTY = 3.0
@@ -32,7 +32,7 @@ class Suspicion:
     from_all: Values
     is_wrong: Values
     evidence: Values
-    models: tuple[NoisyLogistic, ...]
+    models: tuple[LabelRegression, ...]
     model_of_row: npt.NDArray[np.int64]
 
     def pushes(self, row: int, label: int) -> tuple[Values, float]:
@@ -49,7 +49,7 @@ def suspect_labels(
 ) -> Suspicion:
     """Compare the given labels with what the images, their other labels and their groups suggest.
 
-    First a logistic regression per label turns left-out scores into probabilities (`label_noise`). Then a
+    First a logistic regression per label turns left-out scores into probabilities (`label_regression`). Then a
     second one per label, in which all others take part: with their probabilities p_j, and with what the given
     values say beyond these, b_j - p_j, where b_j is the probability of label j once its given value is known.
     With groups, the mean of b_j - p_j over the other images of the group takes part too, that of the label
@@ -61,7 +61,7 @@ def suspect_labels(
     """
     num_labels = scores.shape[1]
     nothing = np.zeros((len(scores), 0))
-    first = fit_noisy_logistic(scores, nothing, np.zeros((0, num_labels), dtype=bool), targets)
+    first = fit_label_regression(scores, nothing, np.zeros((0, num_labels), dtype=bool), targets)
     from_image = first.probabilities(scores, nothing)
     beyond = believed(from_image, targets) - from_image
     parts = [from_image - from_image.mean(axis=0), beyond]
@@ -73,10 +73,10 @@ def suspect_labels(
     evidence = np.concatenate(parts, axis=1)
     fold_of_row = stratify(targets, [1 / NUM_FOLDS] * NUM_FOLDS, seed, groups)
     from_all = np.zeros_like(from_image)
-    models: list[NoisyLogistic] = []
+    models: list[LabelRegression] = []
     for fold in range(NUM_FOLDS):
         inside, outside = fold_of_row == fold, fold_of_row != fold
-        model = fit_noisy_logistic(
+        model = fit_label_regression(
             scores[outside], evidence[outside], np.concatenate(allowed), targets[outside], penalty=PENALTY
         )
         from_all[inside] = model.probabilities(scores[inside], evidence[inside])

@@ -1,11 +1,7 @@
-"""Logistic regression on labels a few of which are wrong.
+"""Logistic regression of labels on scores and on evidence that all labels share, and beliefs in given labels.
 
-With t the true label, y the given one, and ε the share of given values that is wrong, whatever they are,
-
-    P(t = 1) = p = σ(η)                  P(y = 1) = ε + (1 - 2ε) p
-
-so that a label that contradicts a clear image costs -log ε and no more: it does not bend the fit. Given y,
-the label is there with probability
+With p the probability of a label without regard to its given value y, and ε the share of given values that is
+wrong, whatever they are, the label is there with probability
 
     p (1 - ε) / (p (1 - ε) + (1 - p) ε)   if y = 1,          p ε / (p ε + (1 - p) (1 - ε))   if y = 0
 """
@@ -20,7 +16,7 @@ import numpy.typing as npt
 from kmcl.evaluation.ranking import Values
 from kmcl.models.label_rules import sigmoid
 
-SHARE_WRONG = 0.01
+SHARE_WRONG = 0.05
 """ε. It cannot be estimated where images say little about labels: a wrong label looks like a hard image."""
 BIAS_PENALTY, SLOPE_PENALTY = 1e-3, 0.05
 ITERATIONS, TOLERANCE = 40, 1e-4
@@ -29,7 +25,7 @@ Targets = npt.NDArray[np.int8]
 
 
 @dataclass(frozen=True)
-class NoisyLogistic:
+class LabelRegression:
     """η_k = slope_k s_k + bias_k + Σ_f evidence_f weight_fk.
 
     slopes, biases: L numbers, for the scores s of the labels
@@ -46,22 +42,20 @@ class NoisyLogistic:
         return np.asarray(sigmoid(logits), dtype=np.float64)
 
 
-def fit_noisy_logistic(
+def fit_label_regression(
     scores: Values,
     evidence: Values,
     allowed: npt.NDArray[np.bool_],
     targets: Targets,
     *,
     penalty: float = 1.0,
-    share_wrong: float = SHARE_WRONG,
-) -> NoisyLogistic:
-    """Maximum likelihood, penalised by `penalty` Σ weight² / 2; label by label, by Fisher's scoring.
+) -> LabelRegression:
+    """Maximum likelihood, penalised by `penalty` Σ weight² / 2, label by label.
 
     scores:   N x L
     evidence: N x F
     allowed:  F x L, which weights may differ from 0
     targets:  N x L; 1, 0, or -1 for unknown, which counts for nothing
-    share_wrong: ε; 0 for the usual logistic regression
     """
     num_labels = scores.shape[1]
     slopes, biases = np.zeros(num_labels), np.zeros(num_labels)
@@ -71,19 +65,14 @@ def fit_noisy_logistic(
         known, used = targets[:, label] >= 0, allowed[:, label]
         columns = (np.ones(known.sum()), scores[known, label] / scale[label], evidence[known][:, used])
         penalties = np.r_[BIAS_PENALTY, SLOPE_PENALTY, np.full(used.sum(), penalty)]
-        found = _fit_label(np.column_stack(columns), targets[known, label] == 1, penalties, share_wrong)
+        found = _fit_label(np.column_stack(columns), targets[known, label] == 1, penalties)
         biases[label], slopes[label] = found[0], found[1] / scale[label]
         weights[used, label] = found[2:]
-    return NoisyLogistic(slopes, biases, weights)
+    return LabelRegression(slopes, biases, weights)
 
 
-def _fit_label(
-    inputs: Values, positive: npt.NDArray[np.bool_], penalties: Values, share_wrong: float
-) -> Values:
-    """The coefficients of one label, for inputs N x P whose first column is 1; penalised around a start.
-
-    The expected information replaces the second derivative, which need not be positive with ε > 0.
-    """
+def _fit_label(inputs: Values, positive: npt.NDArray[np.bool_], penalties: Values) -> Values:
+    """The coefficients of one label by Newton's method, for inputs N x P whose first column is 1."""
     rate = (positive.sum() + 0.5) / (len(positive) + 1)
     start = np.zeros(inputs.shape[1])
     start[:2] = np.log(rate / (1 - rate)), 1.0
@@ -92,21 +81,19 @@ def _fit_label(
     for _ in range(ITERATIONS):
         candidate = values + step
         p = np.asarray(sigmoid(inputs @ candidate))
-        given = np.clip(share_wrong + (1 - 2 * share_wrong) * p, 1e-12, 1 - 1e-12)
+        given = np.clip(np.where(positive, p, 1 - p), 1e-12, 1)
         away = candidate - start
-        reached = -np.log(np.where(positive, given, 1 - given)).sum() + 0.5 * (penalties * away**2).sum()
+        reached = -np.log(given).sum() + 0.5 * (penalties * away**2).sum()
         if reached > loss:
             step = step / 2
             continue
         if loss - reached < TOLERANCE:
             return candidate
         values, loss = candidate, reached
-        by_logit = (1 - 2 * share_wrong) * p * (1 - p)
-        variance = given * (1 - given)
-        gradient = inputs.T @ ((given - positive) / variance * by_logit) + penalties * away
-        information = (inputs * (by_logit**2 / variance)[:, None]).T @ inputs
-        information[np.diag_indices_from(information)] += penalties
-        step = -np.linalg.solve(information, gradient)
+        gradient = inputs.T @ (p - positive) + penalties * away
+        curvature = (inputs * (p * (1 - p))[:, None]).T @ inputs
+        curvature[np.diag_indices_from(curvature)] += penalties
+        step = -np.linalg.solve(curvature, gradient)
     return values
 
 

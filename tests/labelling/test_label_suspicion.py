@@ -1,55 +1,30 @@
-"""Logistic regression on labels some of which are wrong, and the labels that are suspected."""
+"""Logistic regression of labels, beliefs in given ones, and the labels that are suspected."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from kmcl.labelling.label_noise import believed, fit_noisy_logistic
+from kmcl.labelling.label_regression import believed, fit_label_regression
 from kmcl.labelling.label_suspicion import suspect_labels, unlikelihood
 
 NOTHING = np.zeros((4000, 0))
 NO_WEIGHTS = np.zeros((0, 2), dtype=bool)
 
 
-def noisy_labels(
-    added: float, missing: float, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Scores, true labels, given labels and true probabilities of two labels."""
-    rng = np.random.default_rng(seed)
+def drawn_labels() -> tuple[np.ndarray, np.ndarray]:
+    """Scores and labels of two labels."""
+    rng = np.random.default_rng(0)
     scores = rng.normal(size=(4000, 2))
-    probabilities = 1 / (1 + np.exp(-(6 * scores - [3.0, 5.0])))
-    true = (rng.random(scores.shape) < probabilities).astype(np.int8)
-    flipped = rng.random(scores.shape) < np.where(true == 1, missing, added)
-    return scores, true, np.where(flipped, 1 - true, true).astype(np.int8), probabilities
+    probabilities = 1 / (1 + np.exp(-(2 * scores - [1.0, 2.0])))
+    return scores, (rng.random(scores.shape) < probabilities).astype(np.int8)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.05])
-def test_probabilities_are_those_of_the_true_labels(share: float) -> None:
-    scores, _, given, probabilities = noisy_labels(share, share)
-    model = fit_noisy_logistic(scores, NOTHING, NO_WEIGHTS, given, share_wrong=share)
-    assert np.abs(model.probabilities(scores, NOTHING) - probabilities).mean() < 0.01
-
-
-def test_wrong_labels_bend_it_less_than_logistic_regression() -> None:
-    scores, _, given, probabilities = noisy_labels(0.05, 0.05)
-    errors = [
-        np.abs(
-            fit_noisy_logistic(scores, NOTHING, NO_WEIGHTS, given, share_wrong=share).probabilities(
-                scores, NOTHING
-            )
-            - probabilities
-        ).mean()
-        for share in (0.01, 0.0)
-    ]
-    assert errors[0] < 0.7 * errors[1]
-
-
-def test_without_noise_it_is_logistic_regression() -> None:
+def test_it_is_logistic_regression() -> None:
     from sklearn.linear_model import LogisticRegression
 
-    scores, _, given, _ = noisy_labels(0.05, 0.05)
-    model = fit_noisy_logistic(scores, NOTHING, NO_WEIGHTS, given, share_wrong=0)
+    scores, given = drawn_labels()
+    model = fit_label_regression(scores, NOTHING, NO_WEIGHTS, given)
     for label in range(2):
         oracle = LogisticRegression(C=1e6).fit(scores[:, [label]], given[:, label])
         assert model.slopes[label] == pytest.approx(oracle.coef_[0, 0], rel=0.02)
@@ -57,11 +32,11 @@ def test_without_noise_it_is_logistic_regression() -> None:
 
 
 def test_unknown_labels_count_for_nothing() -> None:
-    scores, _, given, _ = noisy_labels(0.05, 0.05)
+    scores, given = drawn_labels()
     shown = np.random.default_rng(1).random(len(given)) < 0.5
     with_unknown = np.where(shown[:, None], given, -1).astype(np.int8)
-    model = fit_noisy_logistic(scores, NOTHING, NO_WEIGHTS, with_unknown)
-    alone = fit_noisy_logistic(scores[shown], NOTHING[shown], NO_WEIGHTS, given[shown])
+    model = fit_label_regression(scores, NOTHING, NO_WEIGHTS, with_unknown)
+    alone = fit_label_regression(scores[shown], NOTHING[shown], NO_WEIGHTS, given[shown])
     np.testing.assert_allclose(model.slopes, alone.slopes, rtol=0.01)
     np.testing.assert_allclose(model.biases, alone.biases, rtol=0.01)
     p = model.probabilities(scores, NOTHING)
