@@ -51,7 +51,7 @@ def suspect_labels(
 
     First a logistic regression per label turns left-out scores into probabilities. Then a second one per
     label, in which all others take part: with their probabilities p_j, and with what the given values say
-    beyond these, b_j - p_j, where b_j is the probability of label j once its given value is known (`believed`).
+    beyond these, b_j - p_j, where b_j is the probability of label j once its value is known (`believed`).
     With groups, the mean of b_j - p_j over the other images of the group takes part too, that of the label
     itself included: a patient often has a finding in several images. It is fitted in folds, so that no image
     judges itself; a group stays in one fold.
