@@ -90,7 +90,7 @@ def test_bad_decisions_are_refused(dataset: Dataset, tmp_path: Path, line: str, 
 
 
 def test_another_table_is_refused(dataset: Dataset, table: Path) -> None:
-    with pytest.raises(InputError, match="has no column 'label'; is it from kmcl data audit"):
+    with pytest.raises(InputError, match="there is no column 'label'; is it from kmcl data audit"):
         correct_labels(dataset, table)
 
 
