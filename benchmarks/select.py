@@ -5,9 +5,10 @@
 
 Each repetition starts from 200 random images of train and labels 100 more at a time, up to 1,000. The
 classifier is the Gaussian process of `FrozenFeatureGP` on features of a pretrained encoder, solved anew at
-each step; its left-out means give the probabilities by a logistic regression that all labels share. The
-figures are mAP on --split, the mean over the steps after the first, and at the end. Every strategy starts
-from the same images; intervals are those of the mean difference over repetitions (Student's t, 95 %).
+each step with the smoothness that suits the first 200 best; its left-out means give the probabilities by a
+logistic regression that all labels share. The figures are mAP on --split, the mean over the steps after the
+first, and at the end. Every strategy starts from the same images; intervals are those of the mean difference
+over repetitions (Student's t, 95 %).
 """
 
 from __future__ import annotations
@@ -88,9 +89,10 @@ def curve(pool: Images, judged: Images, strategy: Strategy, seed: int) -> list[f
     """mAP after each step, in percent."""
     rng = np.random.default_rng(seed)
     chosen = rng.permutation(len(pool.directions))[:FIRST]
+    smoothness = best_smoothness(Images(pool.directions[chosen], pool.targets[chosen]))
     figures = []
     while True:
-        model = fit(Images(pool.directions[chosen], pool.targets[chosen]))
+        model = fit(Images(pool.directions[chosen], pool.targets[chosen]), smoothness)
         figures.append(100 * mean_average_precision(model.means(judged.directions), judged.targets))
         if len(chosen) >= LAST:
             return figures
@@ -104,22 +106,27 @@ def curve(pool: Images, judged: Images, strategy: Strategy, seed: int) -> list[f
         chosen = np.concatenate([chosen, others[strategy(candidates, STEP, rng)]])
 
 
-def fit(labelled: Images) -> Classifier:
-    """The process of the smoothness whose left-out means rank the labels best."""
-    rates = labelled.targets.mean(axis=0)
-    best: tuple[float, Classifier] | None = None
-    for smoothness in SMOOTHNESS:
-        covariance = similarities(labelled.directions, labelled.directions, smoothness[0])
-        covariance[np.diag_indices_from(covariance)] += smoothness[1]
-        precision = np.linalg.inv(covariance)
-        coefficients = precision @ (labelled.targets - rates)
-        means = labelled.targets - rates - coefficients / np.diag(precision)[:, None]
-        score = mean_average_precision(means, labelled.targets)
-        if best is None or score > best[0]:
-            slope, shift = fit_logistic(means, labelled.targets)
-            best = score, Classifier(labelled, coefficients, smoothness, slope, shift)
-    assert best is not None
-    return best[1]
+def fit(labelled: Images, smoothness: tuple[float, float]) -> Classifier:
+    coefficients, means = solve(labelled, smoothness)
+    return Classifier(labelled, coefficients, smoothness, *fit_logistic(means, labelled.targets))
+
+
+def solve(labelled: Images, smoothness: tuple[float, float]) -> tuple[Values, Values]:
+    """The coefficients of the process, and its left-out means."""
+    covariance = similarities(labelled.directions, labelled.directions, smoothness[0])
+    covariance[np.diag_indices_from(covariance)] += smoothness[1]
+    precision = np.linalg.inv(covariance)
+    residuals = labelled.targets - labelled.targets.mean(axis=0)
+    coefficients = precision @ residuals
+    return coefficients, residuals - coefficients / np.diag(precision)[:, None]
+
+
+def best_smoothness(labelled: Images) -> tuple[float, float]:
+    """Whose left-out means rank the labels best."""
+    return max(
+        SMOOTHNESS,
+        key=lambda pair: mean_average_precision(solve(labelled, pair)[1], labelled.targets),
+    )
 
 
 def fit_logistic(means: Values, targets: Values) -> tuple[float, float]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kmcl.labelling.label_regression import believed, fit_label_regression
-from kmcl.labelling.label_suspicion import suspect_labels, unlikelihood
+from kmcl.labelling.label_suspicion import odds_of_error, suspect_labels, unlikelihood
 
 NOTHING = np.zeros((4000, 0))
 NO_WEIGHTS = np.zeros((0, 2), dtype=bool)
@@ -101,3 +101,15 @@ def test_an_image_does_not_judge_its_own_label() -> None:
     given[0, 1] = 1 - given[0, 1]
     before, after = suspect_labels(scores, true), suspect_labels(scores, given)
     assert after.from_all[0, 1] == pytest.approx(before.from_all[0, 1], abs=0.02)
+
+
+def test_mistakes_with_rare_labels_weigh_less() -> None:
+    targets = np.zeros((1000, 2), dtype=np.int8)
+    targets[:500, 0] = targets[:10, 1] = 1
+    targets[999] = -1
+    p = np.full((1000, 2), 0.2)
+    odds = odds_of_error(p, targets)
+    assert odds[500, 0] == odds[500, 1] == pytest.approx(0.25)
+    assert odds[0, 0] == pytest.approx(4, rel=0.01)
+    assert odds[0, 1] == pytest.approx(4 * (10 / 990) ** 0.25, rel=0.02)
+    assert (odds[999] == -1).all()

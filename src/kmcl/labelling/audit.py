@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -33,7 +33,8 @@ class Finding:
                 present, "near-duplicate" where a nearly identical image has it otherwise
     row:        place of the image among all images of the dataset, splits one after the other
     given:      1 or 0; the suggestion is the other
-    probability: that the given value is wrong
+    probability: of the value that is not given
+    odds:       by which missing and wrong labels are ranked together
     from_image: probability that the label is present, from the image
     from_all:   the same with the image's other labels and the images of its group
     reasons:    sentences
@@ -45,6 +46,7 @@ class Finding:
     label: int
     given: int
     probability: float
+    odds: float
     from_image: float
     from_all: float
     reasons: tuple[str, ...]
@@ -145,6 +147,7 @@ def _finding(material: _Material, row: int, label: int) -> Finding:
         label=label,
         given=given,
         probability=float(suspicion.is_wrong[row, label]),
+        odds=float(suspicion.odds[row, label]),
         from_image=from_image,
         from_all=from_all,
         reasons=tuple(reasons),
@@ -181,19 +184,9 @@ def _of_pair(material: _Material, first: int, second: int, similarity: float) ->
             f"a nearly identical image (similarity {similarity:.3f}) has {material.labels[label]} "
             f"{'absent' if found.given else 'present'}"
         )
-        findings.append(
-            Finding(
-                "near-duplicate",
-                found.row,
-                label,
-                found.given,
-                found.probability,
-                found.from_image,
-                found.from_all,
-                (reason, *found.reasons),
-                (int(material.features.rows[other]),),
-            )
-        )
+        neighbours = (int(material.features.rows[other]),)
+        reasons = (reason, *found.reasons)
+        findings.append(replace(found, kind="near-duplicate", reasons=reasons, neighbours=neighbours))
     return findings
 
 

@@ -28,11 +28,12 @@ class Corrections(NamedTuple):
 
 
 def findings_to_csv(audit: Audit, everything: Split) -> str:
-    """One row per finding; the decision is left to a person."""
+    """One row per finding, the most suspicious first; the decision is left to a person."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows(finding_cells(audit, everything, finding) for finding in audit.findings)
+    findings = sorted(audit.findings, key=lambda finding: -finding.odds)
+    writer.writerows(finding_cells(audit, everything, finding) for finding in findings)
     return text.getvalue()
 
 
