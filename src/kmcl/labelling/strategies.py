@@ -1,4 +1,4 @@
-"""Ways to choose the images to label next; `benchmarks/select.py` measures what they are worth."""
+"""Ways to choose the images to label next; `benchmarks/next_images.py` measures what they are worth."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Learning curves: what the strategies of `kmcl select` are worth against random images.
 
-    python benchmarks/select.py table:PATH/labels.csv --split val                 (when choosing a strategy)
-    python benchmarks/select.py table:PATH/labels.csv --split test --seeds 10:20  (once)
+    python benchmarks/next_images.py table:PATH/labels.csv --split val                 (when choosing a strategy)
+    python benchmarks/next_images.py table:PATH/labels.csv --split test --seeds 10:20  (once)
 
 Each repetition starts from 200 random images of train and labels 100 more at a time, up to 1,000. The
 classifier is the Gaussian process of `FrozenFeatureGP` on features of a pretrained encoder, solved anew at
