@@ -1,6 +1,6 @@
 """Learning curves: what the strategies of `kmcl select` are worth against random images.
 
-    python benchmarks/next_images.py table:PATH/labels.csv --split val                 (when choosing a strategy)
+    python benchmarks/next_images.py table:PATH/labels.csv --split val                 (to choose a strategy)
     python benchmarks/next_images.py table:PATH/labels.csv --split test --seeds 10:20  (once)
 
 Each repetition starts from 200 random images of train and labels 100 more at a time, up to 1,000. The
