@@ -14,7 +14,8 @@ over repetitions (Student's t, 95 %).
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -25,13 +26,20 @@ from scipy.stats import t as student
 from kmcl.data import open_dataset
 from kmcl.evaluation.ranking import average_precision, operating_points
 from kmcl.labelling.image_features import Floats, pretrained_extractor
-from kmcl.labelling.strategies import STRATEGIES, Candidates, Places, Strategy, entropies, spread_out
+from kmcl.labelling.strategies import STRATEGIES, Candidates, Places, entropies, spread_out
 from kmcl.posthoc.frozen_gp import SMOOTHNESS
 
 FIRST, STEP, LAST = 200, 100, 1000
 SHARE_OF_UNCERTAIN = 5
 
 Values = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CountedCandidates(Candidates):
+    """label_counts: L, how many labelled images have each label"""
+
+    label_counts: Values
 
 
 class Images(NamedTuple):
@@ -85,7 +93,7 @@ def main() -> None:
         print(row(name, curves), flush=True)
 
 
-def curve(pool: Images, judged: Images, strategy: Strategy, seed: int) -> list[float]:
+def curve(pool: Images, judged: Images, strategy: Callable[..., Places], seed: int) -> list[float]:
     """mAP after each step, in percent."""
     rng = np.random.default_rng(seed)
     chosen = rng.permutation(len(pool.directions))[:FIRST]
@@ -97,7 +105,7 @@ def curve(pool: Images, judged: Images, strategy: Strategy, seed: int) -> list[f
         if len(chosen) >= LAST:
             return figures
         others = np.setdiff1d(np.arange(len(pool.directions)), chosen)
-        candidates = Candidates(
+        candidates = CountedCandidates(
             model.probabilities(pool.directions[others]),
             pool.directions[others],
             model.labelled.directions,
@@ -204,20 +212,33 @@ def uncertain_and_spread(candidates: Candidates, count: int, rng: np.random.Gene
     return spread_out(candidates, count, entropies(candidates.probabilities).sum(axis=1))
 
 
-def uncertain_rare(candidates: Candidates, count: int, rng: np.random.Generator) -> Places:
+def uncertain_rare(candidates: CountedCandidates, count: int, rng: np.random.Generator) -> Places:
     """Entropies with weights: the fewer examples of a label, the larger."""
     weights = 1 / np.sqrt(candidates.label_counts + 1)
     uncertainty = (entropies(candidates.probabilities) * weights).sum(axis=1)
     return np.argsort(-uncertainty, kind="stable")[:count]
 
 
-COMPARED: dict[str, Strategy] = {
+def rare_labels(candidates: CountedCandidates, count: int, rng: np.random.Generator) -> Places:
+    """Greedily raise Σ_k log(c_k + 1), c_k the examples of label k: labelled ones, and p_k of each choice."""
+    counts = candidates.label_counts + 1
+    chosen: list[int] = []
+    for _ in range(count):
+        gains = np.log1p(candidates.probabilities / counts).sum(axis=1)
+        gains[chosen] = -np.inf
+        chosen.append(int(gains.argmax()))
+        counts = counts + candidates.probabilities[chosen[-1]]
+    return np.array(chosen)
+
+
+COMPARED: dict[str, Callable[..., Places]] = {
     **STRATEGIES,
     "k-centre": farthest_first,
     "typical": typical,
     "typical of uncertain": typical_of_uncertain,
     "uncertain and spread": uncertain_and_spread,
     "uncertain, rare labels": uncertain_rare,
+    "rare labels": rare_labels,
 }
 
 

@@ -28,7 +28,6 @@ def candidates_with(**changes: np.ndarray) -> Candidates:
         "probabilities": rng.random((30, 3)),
         "directions": unit_vectors(30, 1),
         "labelled": unit_vectors(8, 2),
-        "label_counts": np.array([50.0, 20.0, 2.0]),
     }
     return Candidates(**(values | changes))
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kmcl.data import Dataset
     from kmcl.labelling.next_images import Chosen
 
-StrategyName = Literal["labels", "uncertain", "spread", "random"]
+StrategyName = Literal["spread", "uncertain", "random"]
 
 
 def select(
@@ -27,10 +27,10 @@ def select(
     strategy: Annotated[
         StrategyName,
         typer.Option(
-            help="labels: likely examples of the labels with the fewest; uncertain: unclear labels; spread: "
-            "unlike the labelled images and each other; random."
+            help="spread: unlike the labelled images and each other; uncertain: unclear labels, which was no "
+            "better than random in our measurements; random."
         ),
-    ] = "labels",
+    ] = "spread",
     output: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write to.")] = Path("to-label"),
     url_prefix: Annotated[
         Optional[str],  # noqa: UP045

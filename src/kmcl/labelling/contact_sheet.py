@@ -23,7 +23,10 @@ def write_contact_sheet(folder: Path, run_name: str, chosen: Chosen, labels: Seq
     section = Section("Images to label")
     thumbnails = [_thumbnail(rank, image, labels) for rank, image in enumerate(chosen.images, start=1)]
     section.add(
-        Text("The most wanted first, with the model's predictions, and the labels they may be examples of."),
+        Text(
+            "The most wanted first, with the model's predictions, and what the labelled images leave open about "
+            "them (novelty, from 0 to 1)."
+        ),
         Gallery(f"{len(thumbnails)} images", (("", tuple(thumbnails)),)),
     )
     subtitle = f"{len(thumbnails)} images, chosen with the model {run_name}."
@@ -41,7 +44,7 @@ def _thumbnail(rank: int, image: ChosenImage, labels: Sequence[str]) -> Thumbnai
         reverse=True,
     )
     predicted = ", ".join(f"{label} {100 * p:.0f} %" for p, label in found[:SHOWN_LABELS]) or "no label"
-    lines = [f"{rank}. {short_name(image.path.as_posix())}", predicted, f"wanted: {', '.join(image.wanted)}"]
+    lines = [f"{rank}. {short_name(image.path.as_posix())}", predicted, f"novelty {image.novelty:.2f}"]
     if image.unfamiliarity is not None and image.unfamiliarity >= UNFAMILIAR_FROM:
         lines.append("unlike the training images")
     try:

@@ -19,11 +19,9 @@ from kmcl.data.files import ImageFiles
 from kmcl.encoders import EncoderFeatures
 from kmcl.errors import InputError
 from kmcl.evaluation.ranking import Values
-from kmcl.labelling.image_features import FeatureExtractor, ImageFeatures
-from kmcl.labelling.strategies import STRATEGIES, Candidates, entropies
+from kmcl.labelling.image_features import FeatureExtractor, Floats, ImageFeatures
+from kmcl.labelling.strategies import STRATEGIES, Candidates, entropies, variances_given_labelled
 from kmcl.serving.predictor import Predictor
-
-SHOWN_LABELS = 3
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class ChosenImage:
     probabilities, present: L, of the model
     uncertainty:   sum of the entropies of its labels, in nats
     unfamiliarity: how unlike the training images it is; None for a model without that part
-    wanted:        labels it is likely to add examples of, the most wanted first
+    novelty:       what the labelled images leave open about it, from 0 to 1: its posterior variance
     """
 
     path: Path
@@ -41,7 +39,7 @@ class ChosenImage:
     present: npt.NDArray[np.bool_]
     uncertainty: float
     unfamiliarity: float | None
-    wanted: tuple[str, ...]
+    novelty: float
 
 
 @dataclass(frozen=True)
@@ -80,10 +78,11 @@ def choose_images(
     probabilities = predictor.rules.calibrate(torch.cat([logits for logits, _ in outputs]).numpy())
     found = [one for _, one in outputs if one is not None]
     unfamiliarity = torch.cat(found).numpy() if found else None
-    candidates = _candidates(predictor, extractor, features, probabilities, labelled)
+    known = _labelled_directions(extractor, features, labelled)
+    candidates = Candidates(probabilities, features.directions, known)
     order = STRATEGIES[strategy](candidates, count, np.random.default_rng(seed))
     present = predictor.rules.decide(probabilities).present
-    gains = np.log1p(probabilities / (candidates.label_counts + 1))
+    novelty, _ = variances_given_labelled(candidates)
     images = [
         ChosenImage(
             path=Path(split.images.name(int(features.rows[place]))),
@@ -91,7 +90,7 @@ def choose_images(
             present=present[place],
             uncertainty=float(entropies(probabilities[place]).sum()),
             unfamiliarity=None if unfamiliarity is None else float(unfamiliarity[place]),
-            wanted=tuple(predictor.labels[label] for label in np.argsort(-gains[place])[:SHOWN_LABELS]),
+            novelty=float(novelty[place]),
         )
         for place in order.tolist()
     ]
@@ -110,37 +109,23 @@ def _unlabelled(predictor: Predictor, paths: Sequence[Path], labelled: Dataset |
     return Split(ImageFiles(Path("/"), np.array(new)), targets)
 
 
-def _candidates(
-    predictor: Predictor,
-    extractor: FeatureExtractor,
-    features: ImageFeatures,
-    probabilities: Values,
-    labelled: Dataset | None,
-) -> Candidates:
+def _labelled_directions(
+    extractor: FeatureExtractor, features: ImageFeatures, labelled: Dataset | None
+) -> Floats:
     if labelled is None:
-        directions = features.directions
-        return Candidates(probabilities, directions, directions[:0], np.zeros(len(predictor.labels)))
-    train = labelled.splits["train"]
-    described = extractor.describe(train, "train")
-    targets = train.targets[described.rows]
-    columns = [labelled.labels.index(label) for label in predictor.labels]
-    return Candidates(
-        probabilities,
-        features.directions,
-        features.directions_of(described.statistics),
-        (targets[:, columns] == 1).sum(axis=0).astype(np.float64),
-    )
+        return features.directions[:0]
+    return features.directions_of(extractor.describe(labelled.splits["train"], "train").statistics)
 
 
 def chosen_to_csv(chosen: Chosen, labels: Sequence[str]) -> str:
     """One row per image: what the model finds in it, why it was chosen, and all probabilities."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["rank", "image", "predicted", "wanted", "uncertainty", "unfamiliarity", *labels])
+    writer.writerow(["rank", "image", "predicted", "novelty", "uncertainty", "unfamiliarity", *labels])
     for rank, image in enumerate(chosen.images, start=1):
         predicted = "|".join(label for label, there in zip(labels, image.present, strict=True) if there)
         unfamiliarity = "" if image.unfamiliarity is None else f"{image.unfamiliarity:.3f}"
         numbers = [f"{value:.6g}" for value in image.probabilities]
-        cells = [predicted, "|".join(image.wanted), f"{image.uncertainty:.3f}", unfamiliarity]
+        cells = [predicted, f"{image.novelty:.3f}", f"{image.uncertainty:.3f}", unfamiliarity]
         writer.writerow([rank, image.path, *cells, *numbers])
     return text.getvalue()

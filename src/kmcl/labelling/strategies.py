@@ -15,7 +15,6 @@ from kmcl.labelling.image_features import Floats
 KERNEL_VARIANCE = 0.2
 """σ² of the similarity of images, as in `FrozenFeatureGP`."""
 NOISE = 0.5
-PRIOR_COUNT = 1.0
 MOST_LABELLED = 2000
 """Labelled images that variances are computed with: so many, evenly spread over them, if there are more."""
 
@@ -29,13 +28,11 @@ class Candidates:
     probabilities: N x L
     directions:    N x D unit vectors
     labelled:      M x D unit vectors of the labelled images
-    label_counts:  L, how many of these have each label
     """
 
     probabilities: Values
     directions: Floats
     labelled: Floats
-    label_counts: Values
 
     def __len__(self) -> int:
         return len(self.probabilities)
@@ -59,31 +56,9 @@ def choose_spread(candidates: Candidates, count: int, rng: np.random.Generator) 
     return spread_out(candidates, count, np.ones(len(candidates)))
 
 
-def choose_for_labels(candidates: Candidates, count: int, rng: np.random.Generator) -> Places:
-    """Those that are likely to show the labels with the fewest examples, see `cover_labels`."""
-    return cover_labels(candidates, count)
-
-
 def entropies(probabilities: Values) -> Values:
     p = np.clip(probabilities, 1e-9, 1 - 1e-9)
     return np.asarray(-p * np.log(p) - (1 - p) * np.log1p(-p))
-
-
-def cover_labels(candidates: Candidates, count: int, weights: Values | None = None) -> Places:
-    """Greedily raise Σ_k log(c_k + 1), c_k the examples of label k: labelled ones, and p_k of each choice.
-
-    A label's examples count the less the more there are. `weights` multiply an image's gain.
-    """
-    counts = candidates.label_counts + PRIOR_COUNT
-    free = np.ones(len(candidates)) if weights is None else weights.copy()
-    chosen: list[int] = []
-    for _ in range(min(count, len(candidates))):
-        gains = np.log1p(candidates.probabilities / counts).sum(axis=1) * free
-        gains[chosen] = -np.inf
-        best = int(gains.argmax())
-        chosen.append(best)
-        counts = counts + candidates.probabilities[best]
-    return np.array(chosen, dtype=np.int64)
 
 
 def spread_out(candidates: Candidates, count: int, weights: Values) -> Places:
@@ -91,7 +66,7 @@ def spread_out(candidates: Candidates, count: int, weights: Values) -> Places:
 
     The variance is that given the labelled images and those chosen so far: images like these come last.
     """
-    variances, factors = _variances_given_labelled(candidates)
+    variances, factors = variances_given_labelled(candidates)
     chosen: list[int] = []
     rows = np.zeros((count, len(candidates)), dtype=np.float32)
     for step in range(min(count, len(candidates))):
@@ -112,7 +87,7 @@ def similarities(first: Floats, second: Floats) -> Floats:
     return found
 
 
-def _variances_given_labelled(candidates: Candidates) -> tuple[Floats, Floats]:
+def variances_given_labelled(candidates: Candidates) -> tuple[Floats, Floats]:
     """Posterior variances, N, and what the labelled images explain of the covariance, as factors M x N."""
     step = max(1, math.ceil(len(candidates.labelled) / MOST_LABELLED))
     labelled = candidates.labelled[::step]
@@ -128,9 +103,8 @@ def _largest(values: Values, count: int) -> Places:
 
 
 STRATEGIES: dict[str, Strategy] = {
-    "labels": choose_for_labels,
-    "uncertain": choose_uncertain,
     "spread": choose_spread,
+    "uncertain": choose_uncertain,
     "random": choose_at_random,
 }
 """By the word for --strategy."""
