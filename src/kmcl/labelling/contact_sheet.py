@@ -24,8 +24,8 @@ def write_contact_sheet(folder: Path, run_name: str, chosen: Chosen, labels: Seq
     thumbnails = [_thumbnail(rank, image, labels) for rank, image in enumerate(chosen.images, start=1)]
     section.add(
         Text(
-            "The most wanted first, with the model's predictions, and what the labelled images leave open about "
-            "them (novelty, from 0 to 1)."
+            "The most wanted first, with the model's predictions, and what the labelled images leave open "
+            "about them (novelty, from 0 to 1)."
         ),
         Gallery(f"{len(thumbnails)} images", (("", tuple(thumbnails)),)),
     )
