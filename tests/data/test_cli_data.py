@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from kmcl.cli.data import data_app, parse_dataset_options
+from kmcl.cli.data import data_app
+from kmcl.cli.data_arguments import parse_dataset_options
 from kmcl.errors import InputError
 
 

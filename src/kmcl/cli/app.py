@@ -23,6 +23,7 @@ from kmcl.cli.monitor import monitor
 from kmcl.cli.predict import predict
 from kmcl.cli.push import push
 from kmcl.cli.report import report
+from kmcl.cli.select import select
 from kmcl.cli.serve import serve
 from kmcl.cores import let_waiting_threads_sleep
 from kmcl.errors import InputError, shorten
@@ -53,6 +54,7 @@ def make_app(arguments: Sequence[str] | None = None) -> typer.Typer:
     app.command()(export)
     app.command()(serve)
     app.command()(monitor)
+    app.command()(select)
     app.command()(push)
     app.command("import-released")(import_released)
     app.command()(complexity)

@@ -1,4 +1,4 @@
-"""`kmcl data`: summarise a dataset (describe), find its problems (check), change its format (convert)."""
+"""`kmcl data`: summarise a dataset (describe), find its problems (check, audit), convert it (convert)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kmcl.errors import InputError
+from kmcl.cli.audit import audit, correct
+from kmcl.cli.data_arguments import DataArgument, OptionArgument, parse_dataset_options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,32 +20,13 @@ if TYPE_CHECKING:
     from kmcl.data.check import CheckReport
     from kmcl.data.describe import Description
 
-data_app = typer.Typer(help="Describe, check and convert datasets.", no_args_is_help=True)
+data_app = typer.Typer(help="Describe, check, audit and convert datasets.", no_args_is_help=True)
+data_app.command("audit")(audit)
+data_app.command("correct")(correct)
 
-DataArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA", help="Dataset spec: digits, table:labels.csv, folder:DIR, coco:FILE.json, ..."
-    ),
-]
-OptionArgument = Annotated[
-    list[str] | None,
-    typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the dataset; may be repeated."),
-]
 JsonArgument = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 SHOWN_PROBLEMS = 50
-
-
-def parse_dataset_options(pairs: list[str] | None) -> dict[str, object]:
-    """`["val_fraction=0.2"]` as a mapping; the reader converts the values."""
-    options: dict[str, object] = {}
-    for pair in pairs or []:
-        name, equals, value = pair.partition("=")
-        if not equals or not name.strip():
-            raise InputError(f"--option {pair!r} is not NAME=VALUE, as in --option val_fraction=0.2")
-        options[name.strip().replace("-", "_")] = value
-    return options
 
 
 @data_app.command("describe")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from kmcl.cli.data import OptionArgument, parse_dataset_options
+from kmcl.cli.data_arguments import OptionArgument, parse_dataset_options
 from kmcl.cli.guarantee_option import AbstainOption, GuaranteeOption
 from kmcl.errors import InputError
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional, get_type_hints
 
 import typer
 
-from kmcl.cli.data import OptionArgument
+from kmcl.cli.data_arguments import OptionArgument
 from kmcl.cli.settings_flags import with_settings_flags
 from kmcl.cli.study_folder import parse_numbers, resumed_plan, run_and_show, study_values
 from kmcl.training.presets import PRESETS

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from kmcl.cli.data import parse_dataset_options
+from kmcl.cli.data_arguments import parse_dataset_options
 from kmcl.cli.interruption import INTERRUPTED
 from kmcl.errors import InputError
 from kmcl.training.presets import preset_options

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from kmcl.cli.data import OptionArgument, parse_dataset_options
+from kmcl.cli.data_arguments import OptionArgument, parse_dataset_options
 from kmcl.cli.interruption import INTERRUPTED, TERMINATED, exiting_on_sigterm
 from kmcl.cli.settings_flags import with_settings_flags
 from kmcl.errors import InputError

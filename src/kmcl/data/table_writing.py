@@ -4,31 +4,44 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterator
 from pathlib import Path
 
 from kmcl.data.dataset import UNKNOWN, Dataset
 from kmcl.errors import InputError
 from kmcl.storage.atomic import write_text
 
-IMAGE_COLUMN, SPLIT_COLUMN = "image_path", "split"
+IMAGE_COLUMN, SPLIT_COLUMN, GROUP_COLUMN = "image_path", "split", "group"
 
 READER_OPTIONS = {"image_column": IMAGE_COLUMN, "split_column": SPLIT_COLUMN, "allow_outside": True}
-"""With which `table:` reads what `write_table` wrote: image paths are absolute."""
+"""With which `table:` reads what `write_table` wrote, wherever the images are."""
 
 
-def write_table(dataset: Dataset, path: Path) -> None:
-    """One row per image: its absolute path, its split, and 1, 0 or nothing (unknown) for each label.
+def write_table(dataset: Dataset, path: Path, images_from: Path | None = None) -> None:
+    """One row per image: its path, its split, its group, and 1, 0 or nothing (unknown) for each label.
 
     The names of the dataset's images must be the paths of their files.
+
+    images_from: a folder; paths of images below it start from there, all others are absolute
     """
-    reserved = sorted({IMAGE_COLUMN, SPLIT_COLUMN} & set(dataset.labels))
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(table_cells(dataset, images_from))
+    write_text(path, text.getvalue())
+
+
+def table_cells(dataset: Dataset, images_from: Path | None = None) -> Iterator[list[str | int]]:
+    """The header and the rows of that table."""
+    has_groups = all(split.groups is not None for split in dataset.splits.values())
+    columns = [IMAGE_COLUMN, SPLIT_COLUMN, *([GROUP_COLUMN] if has_groups else [])]
+    reserved = sorted({*columns} & set(dataset.labels))
     if reserved:
         raise InputError(f"a label called {reserved[0]!r} cannot be written to a table; rename it")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([IMAGE_COLUMN, SPLIT_COLUMN, *dataset.labels])
+    folder = None if images_from is None else images_from.absolute()
+    yield [*columns, *dataset.labels]
     for name, split in dataset.splits.items():
         for index, targets in enumerate(split.targets.tolist()):
             image = Path(split.images.name(index)).absolute()
-            writer.writerow([image, name, *("" if value == UNKNOWN else value for value in targets)])
-    write_text(path, text.getvalue())
+            if folder is not None and image.is_relative_to(folder):
+                image = image.relative_to(folder)
+            groups = [] if split.groups is None or not has_groups else [str(split.groups[index])]
+            yield [str(image), name, *groups, *("" if value == UNKNOWN else value for value in targets)]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -108,14 +108,7 @@ class FrozenFeatureGP(PosthocPart):
     @torch.no_grad()
     def fit_images(self, statistics: Float[Tensor, "M S"], targets: Num[Tensor, "M L"]) -> None:
         """Solve for α with all these images, at the default smoothness."""
-        self.centre = statistics.mean(dim=0)
-        scale = self._scale(statistics.std(dim=0, correction=0))
-        num_directions = min(MOST_DIRECTIONS, *statistics.shape)
-        with torch.random.fork_rng(devices=[]):  # the decomposition is randomised
-            torch.manual_seed(0)
-            _, _, main = torch.pca_lowrank((statistics - self.centre) * scale, num_directions, center=False)
-        # Contiguous as a saved part is: the layout decides how products are rounded.
-        self.projection = (scale.unsqueeze(1) * main).contiguous()
+        self.centre, self.projection = main_directions(statistics, self.widths)
         self.directions = self._directions_of(statistics).half()
         annotation = read_targets(targets)
         positive, known = annotation.positive.float(), annotation.known.float()
@@ -186,6 +179,32 @@ class FrozenFeatureGP(PosthocPart):
     def _directions_of(self, statistics: Tensor) -> Tensor:
         return nn.functional.normalize((statistics - self.centre) @ self.projection, dim=1)
 
-    def _scale(self, deviations: Tensor) -> Tensor:
-        shares = torch.cat([torch.full((width,), width**-0.5) for width in self.widths]).to(deviations)
-        return torch.where(deviations > LEAST_DEVIATION, shares / deviations, 0.0)
+
+class MainDirections(NamedTuple):
+    """centre:     S, what is subtracted from the statistics of an image
+    projection: S x D, what they are then multiplied by
+    """
+
+    centre: Float[Tensor, " S"]
+    projection: Float[Tensor, "S D"]
+
+
+@torch.no_grad()
+def main_directions(statistics: Float[Tensor, "M S"], widths: Sequence[int]) -> MainDirections:
+    """The main directions of statistics that are standardised, with equal shares for all maps.
+
+    widths: how many of the statistics each map has, in order
+    """
+    centre = statistics.mean(dim=0)
+    scale = _scale(statistics.std(dim=0, correction=0), widths)
+    num_directions = min(MOST_DIRECTIONS, *statistics.shape)
+    with torch.random.fork_rng(devices=[]):  # the decomposition is randomised
+        torch.manual_seed(0)
+        _, _, main = torch.pca_lowrank((statistics - centre) * scale, num_directions, center=False)
+    # Contiguous as a saved part is: the layout decides how products are rounded.
+    return MainDirections(centre, (scale.unsqueeze(1) * main).contiguous())
+
+
+def _scale(deviations: Tensor, widths: Sequence[int]) -> Tensor:
+    shares = torch.cat([torch.full((width,), width**-0.5) for width in widths]).to(deviations)
+    return torch.where(deviations > LEAST_DEVIATION, shares / deviations, 0.0)

@@ -53,7 +53,19 @@ $sections
 """)
 
 
-def write_page(folder: Path, file_name: str, title: str, subtitle: str, sections: Sequence[Section]) -> Path:
+ABOUT_FIGURES = (
+    f"The figures are in the folder {FIGURES} beside this page as SVG and PNG, their numbers as CSV."
+)
+
+
+def write_page(
+    folder: Path,
+    file_name: str,
+    title: str,
+    subtitle: str,
+    sections: Sequence[Section],
+    footer: str = ABOUT_FIGURES,
+) -> Path:
     """Write the page and, in `figures` beside it, the files of its figures; returns the page's path."""
     parts = [_section(section, folder / FIGURES) for section in sections]
     contents = "".join(f'<li><a href="#{s.anchor}">{escape(s.title)}</a></li>' for s in sections)
@@ -63,8 +75,7 @@ def write_page(folder: Path, file_name: str, title: str, subtitle: str, sections
         css=CSS,
         contents=contents,
         sections="\n".join(parts),
-        footer=f"The figures are in the folder {FIGURES} beside this page as SVG and PNG, "
-        "their numbers as CSV.",
+        footer=escape(footer),
     )
     path = folder / file_name
     try:

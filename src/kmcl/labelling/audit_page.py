@@ -1,0 +1,172 @@
+"""The page of an audit: each finding with its pictures and reasons, decided by keys; one HTML file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from kmcl.data.dataset import ImageStore, Split
+from kmcl.errors import InputError
+from kmcl.labelling.audit import Audit, Finding, percent
+from kmcl.labelling.findings_table import COLUMNS, finding_cells
+from kmcl.reports.figure_files import data_uri
+from kmcl.reports.page_style import CSS
+from kmcl.reports.thumbnails import encode, short_name
+
+PICTURE_SIDE, NEIGHBOUR_SIDE = 272, 104
+HEADINGS = {"wrong": "given, but likely absent", "missing": "likely present, but not given"}
+
+PAGE = Template("""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src '$script_hash'">
+<link rel="icon" href="data:,">
+<title>$title</title>
+<style>$css</style>
+</head>
+<body>
+<header><h1>$title</h1>$introduction</header>
+<main>
+<div class="bar" role="toolbar" aria-label="Decisions"><output id="progress"></output>
+<span><kbd>j</kbd> <kbd>k</kbd> next, previous · <kbd>a</kbd> accept · <kbd>r</kbd> reject
+· <kbd>u</kbd> undo</span>
+<button id="save-decisions">Save decisions.csv</button>
+<button id="save-table">Save corrected.csv</button></div>
+$sections
+</main>
+<footer><p>$footer</p></footer>
+<script type="application/json" id="data">$data</script>
+<script>$script</script>
+</body>
+</html>
+""")
+
+
+def audit_page(
+    audit: Audit, title: str, everything: Split, table: Sequence[Sequence[str | int]] | None, advice: str
+) -> str:
+    """The page's HTML.
+
+    everything: all images of the dataset, as the findings count them
+    table:      header and rows of the dataset as a table, from which the page makes the corrected one
+    advice:     a sentence about what to do with the files that the page saves
+    """
+    script = (files("kmcl.labelling") / "page" / "audit.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return PAGE.substitute(
+        title=escape(title),
+        script_hash=f"sha256-{digest}",
+        css=CSS + page_css(),
+        introduction="".join(f"<p>{escape(sentence)}</p>" for sentence in _introduction(audit)),
+        sections="\n".join(_sections(audit, everything)),
+        footer=escape(advice),
+        data=_data(audit, everything, table),
+        script=script,
+    )
+
+
+def page_css() -> str:
+    """The style of cards and bars, in addition to that of reports."""
+    return (files("kmcl.labelling") / "page" / "labelling.css").read_text(encoding="utf-8").replace("\n", "")
+
+
+def _introduction(audit: Audit) -> list[str]:
+    count = f"{audit.num_images} images, {len(audit.labels)} labels."
+    copies = (
+        f"{audit.num_duplicates} pairs of images are nearly identical (similarity of features of at least "
+        f"{audit.copy_similarity:.3f}, which 9 of 10 images have to a compressed and scaled copy)."
+    )
+    sentences = [count, copies]
+    if audit.unreadable:
+        sentences.append(f"{len(audit.unreadable)} images cannot be read and were left out.")
+    return sentences
+
+
+def _sections(audit: Audit, everything: Split) -> list[str]:
+    parts = {
+        "Likely missing labels": [one for one in audit.findings if one.kind == "missing"],
+        "Likely wrong labels": [one for one in audit.findings if one.kind == "wrong"],
+        "Near-duplicates with different labels": [f for f in audit.findings if f.kind == "near-duplicate"],
+    }
+    found = []
+    for title, findings in parts.items():
+        cards = "\n".join(_card(audit, everything, finding) for finding in findings) or "<p>None.</p>"
+        found.append(f"<section><h2>{title}</h2>\n{cards}\n</section>")
+    return found
+
+
+def _card(audit: Audit, everything: Split, finding: Finding) -> str:
+    label = audit.labels[finding.label]
+    heading = HEADINGS["wrong" if finding.given else "missing"]
+    given = [audit.labels[k] for k, value in enumerate(everything.targets[finding.row]) if value == 1]
+    reasons = "".join(f"<li>{escape(reason)}</li>" for reason in finding.reasons)
+    picture = _picture(everything.images, finding.row, PICTURE_SIDE)
+    neighbours = "".join(
+        f"<figure>{_picture(everything.images, row, NEIGHBOUR_SIDE)}</figure>" for row in finding.neighbours
+    )
+    is_copy = finding.kind == "near-duplicate"
+    caption = "The other image" if is_copy else f"Similar images {'without' if finding.given else 'with'} it"
+    shown = f'<p>{caption}</p><div class="thumbnails">{neighbours}</div>' if neighbours else ""
+    action = "Remove" if finding.given else "Add"
+    return (
+        f'<article class="finding"><div class="picture">{picture}</div><div>'
+        f"<h3>{escape(label)}: {heading}, {percent(finding.probability)}</h3>"
+        f"<ul>{reasons}</ul><p>Given: {escape(', '.join(given) or 'no label')} · "
+        f"{escape(everything.images.name(finding.row))}</p>"
+        f'<div class="buttons"><button value="accept">{action} {escape(label)}</button>'
+        f'<button value="reject">Keep as it is</button></div>{shown}</div></article>'
+    )
+
+
+def _picture(images: ImageStore, row: int, side: int) -> str:
+    try:
+        jpeg = encode(images.load(row, side), side, quality=75)
+    except InputError:
+        return '<span class="unreadable">no image</span>'
+    name = escape(short_name(images.name(row)))
+    return f'<img src="{data_uri(jpeg, "image/jpeg")}" alt="{name}">'
+
+
+def _data(audit: Audit, everything: Split, table: Sequence[Sequence[str | int]] | None) -> str:
+    """What the script needs, as JSON that can stand inside HTML."""
+    rows_of_image = defaultdict(list)
+    for row in range(len(everything)):
+        rows_of_image[everything.images.name(row)].append(row)
+    first_column = 0 if table is None else len(table[0]) - len(audit.labels)
+    findings = [
+        {
+            "cells": finding_cells(audit, everything, finding),
+            "rows": rows_of_image[everything.images.name(finding.row)],
+            "column": first_column + finding.label,
+            "suggested": finding.suggested,
+        }
+        for finding in audit.findings
+    ]
+    content = json.dumps({"columns": COLUMNS, "findings": findings, "table": table})
+    digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+    return json.dumps({"digest": digest, **json.loads(content)}).replace("<", "\\u003c")
+
+
+def write_audit(folder: Path, page: str, findings: str) -> Path:
+    """Write the page and the table of findings into a folder; returns the page's path."""
+    from kmcl.storage.atomic import write_text
+
+    path = folder / "audit.html"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / "findings.csv", findings)
+        write_text(path, page)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from error
+    return path

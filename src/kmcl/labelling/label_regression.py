@@ -1,0 +1,105 @@
+"""Logistic regression of labels on scores and on evidence that all labels share, and beliefs in given labels.
+
+With p the probability of a label without regard to its given value y, and ε the share of given values that is
+wrong, whatever they are, the label is there with probability
+
+    p (1 - ε) / (p (1 - ε) + (1 - p) ε)   if y = 1,          p ε / (p ε + (1 - p) (1 - ε))   if y = 0
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kmcl.evaluation.ranking import Values
+from kmcl.models.label_rules import sigmoid
+
+SHARE_WRONG = 0.05
+"""ε. It cannot be estimated where images say little about labels: a wrong label looks like a hard image."""
+BIAS_PENALTY, SLOPE_PENALTY = 1e-3, 0.05
+ITERATIONS, TOLERANCE = 40, 1e-4
+
+Targets = npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True)
+class LabelRegression:
+    """η_k = slope_k s_k + bias_k + Σ_f evidence_f weight_fk.
+
+    slopes, biases: L numbers, for the scores s of the labels
+    weights:        F x L, for evidence that all labels share
+    """
+
+    slopes: Values
+    biases: Values
+    weights: Values
+
+    def probabilities(self, scores: Values, evidence: Values) -> Values:
+        """p, N x L."""
+        logits = self.slopes * scores + self.biases + evidence @ self.weights
+        return np.asarray(sigmoid(logits), dtype=np.float64)
+
+
+def fit_label_regression(
+    scores: Values,
+    evidence: Values,
+    allowed: npt.NDArray[np.bool_],
+    targets: Targets,
+    *,
+    penalty: float = 1.0,
+) -> LabelRegression:
+    """Maximum likelihood, penalised by `penalty` Σ weight² / 2, label by label.
+
+    scores:   N x L
+    evidence: N x F
+    allowed:  F x L, which weights may differ from 0
+    targets:  N x L; 1, 0, or -1 for unknown, which counts for nothing
+    """
+    num_labels = scores.shape[1]
+    slopes, biases = np.zeros(num_labels), np.zeros(num_labels)
+    weights = np.zeros((evidence.shape[1], num_labels))
+    scale = scores.std(axis=0) + 1e-12
+    for label in range(num_labels):
+        known, used = targets[:, label] >= 0, allowed[:, label]
+        columns = (np.ones(known.sum()), scores[known, label] / scale[label], evidence[known][:, used])
+        penalties = np.r_[BIAS_PENALTY, SLOPE_PENALTY, np.full(used.sum(), penalty)]
+        found = _fit_label(np.column_stack(columns), targets[known, label] == 1, penalties)
+        biases[label], slopes[label] = found[0], found[1] / scale[label]
+        weights[used, label] = found[2:]
+    return LabelRegression(slopes, biases, weights)
+
+
+def _fit_label(inputs: Values, positive: npt.NDArray[np.bool_], penalties: Values) -> Values:
+    """The coefficients of one label by Newton's method, for inputs N x P whose first column is 1."""
+    rate = (positive.sum() + 0.5) / (len(positive) + 1)
+    start = np.zeros(inputs.shape[1])
+    start[:2] = np.log(rate / (1 - rate)), 1.0
+    values, loss = start, np.inf
+    step = np.zeros_like(start)
+    for _ in range(ITERATIONS):
+        candidate = values + step
+        p = np.asarray(sigmoid(inputs @ candidate))
+        given = np.clip(np.where(positive, p, 1 - p), 1e-12, 1)
+        away = candidate - start
+        reached = -np.log(given).sum() + 0.5 * (penalties * away**2).sum()
+        if reached > loss:
+            step = step / 2
+            continue
+        if loss - reached < TOLERANCE:
+            return candidate
+        values, loss = candidate, reached
+        gradient = inputs.T @ (p - positive) + penalties * away
+        curvature = (inputs * (p * (1 - p))[:, None]).T @ inputs
+        curvature[np.diag_indices_from(curvature)] += penalties
+        step = -np.linalg.solve(curvature, gradient)
+    return values
+
+
+def believed(probabilities: Values, targets: Targets, share_wrong: float = SHARE_WRONG) -> Values:
+    """The probability of each label once its given value is known, N x L; p where it is unknown."""
+    p = probabilities
+    if_given = p * (1 - share_wrong) / (p * (1 - share_wrong) + (1 - p) * share_wrong + 1e-12)
+    if_not = p * share_wrong / (p * share_wrong + (1 - p) * (1 - share_wrong) + 1e-12)
+    return np.where(targets == 1, if_given, np.where(targets == 0, if_not, p))
