@@ -18,6 +18,7 @@ from kmcl.cli.prediction_forms import write_json_array, write_parquet, write_wid
 from kmcl.errors import InputError
 from kmcl.evaluation.unfamiliarity import SENTENCE
 from kmcl.serving import ImagePrediction, LabelPrediction, PredictionList
+from kmcl.serving.predictions import Columns
 
 LABELS = ("cat", "hot, dog")
 SHARES = (0.1, 0.94, 0.95, 0.999, 0.0)
@@ -36,7 +37,7 @@ def predictions() -> PredictionList:
     )
 
 
-def write_names(file: TextIO, predictions: Iterable[ImagePrediction]) -> None:
+def write_names(file: TextIO, predictions: Iterable[ImagePrediction], columns: Columns) -> None:
     for prediction in predictions:
         file.write(json.dumps(prediction.name) + "\n")
 
@@ -45,11 +46,11 @@ def write_names(file: TextIO, predictions: Iterable[ImagePrediction]) -> None:
 def test_parquet_has_the_columns_of_the_frame(predictions, wide, tmp_path: Path, monkeypatch):
     pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
     monkeypatch.setattr(prediction_forms, "IMAGES_AT_ONCE", 2)
-    write_parquet(tmp_path / "a.parquet", iter(predictions), LABELS, wide)
+    write_parquet(tmp_path / "a.parquet", iter(predictions), Columns(), LABELS, wide)
     read = pd.read_parquet(tmp_path / "a.parquet")
     expected = predictions.to_frame(wide=wide)
     pd.testing.assert_frame_equal(read, expected.reset_index() if wide else expected, check_dtype=False)
-    write_parquet(tmp_path / "b.parquet", iter(()), LABELS, wide)
+    write_parquet(tmp_path / "b.parquet", iter(()), Columns(), LABELS, wide)
     none = pd.read_parquet(tmp_path / "b.parquet")
     assert (list(none.columns), len(none)) == (list(read.columns), 0)
 
@@ -62,29 +63,29 @@ def test_decisions_that_are_left_to_a_person_have_a_column(predictions):
     frame = marked.to_frame()
     assert frame[frame.label == "cat"].unsure.tolist() == [False, False, False, True, True]
     file = io.StringIO()
-    _WRITERS["csv"](file, marked[2:4], sigma=False, unsure=True)
+    _WRITERS["csv"](file, marked[2:4], Columns(unsure=True))
     assert pd.read_csv(io.StringIO(file.getvalue())).unsure.tolist() == [0, 0, 1, 1]
     file = io.StringIO()
-    _WRITERS["jsonl"](file, marked[3:], sigma=False, unsure=True)
+    _WRITERS["jsonl"](file, marked[3:], Columns(unsure=True))
     assert [json.loads(line)["labels"][1]["unsure"] for line in file.getvalue().splitlines()] == [True, True]
     shown = io.StringIO()
-    _WRITERS["table"](shown, marked, sigma=False, unsure=True)
+    _WRITERS["table"](shown, marked, Columns(unsure=True))
     lines = [line for line in shown.getvalue().splitlines() if ".png" in line]
     assert ["cat, hot, dog" in line for line in lines] == [False, False, False, True, True]
 
 
 def test_a_wide_row_has_each_probability(predictions):
     file = io.StringIO()
-    write_wide_csv(file, predictions[1:3], LABELS)
+    write_wide_csv(file, predictions[1:3], Columns(), LABELS)
     assert file.getvalue() == 'image,cat,"hot, dog"\n1.png,0.1,0.1\n2.png,0.2,0.2\n'
     with pytest.raises(InputError, match="a label 'image' too"):
-        write_wide_csv(file, predictions, ("image", "cat"))
+        write_wide_csv(file, predictions, Columns(), ("image", "cat"))
 
 
 @pytest.mark.parametrize("count", [0, 1, 5])
 def test_an_array_holds_the_lines(predictions, count):
     file = io.StringIO()
-    write_json_array(file, predictions[:count], write_names)
+    write_json_array(file, predictions[:count], Columns(), write_names)
     assert json.loads(file.getvalue()) == [f"{number}.png" for number in range(count)]
 
 
@@ -97,16 +98,17 @@ def with_unfamiliarity(predictions) -> PredictionList:
 
 def test_the_unfamiliarity_is_the_last_column_of_tables(with_unfamiliarity, tmp_path: Path):
     file = io.StringIO()
-    write_wide_csv(file, with_unfamiliarity[1:2], LABELS, unfamiliarity=True)
+    columns = Columns(unfamiliarity=True)
+    write_wide_csv(file, with_unfamiliarity[1:2], columns, LABELS)
     assert file.getvalue() == 'image,cat,"hot, dog",unfamiliarity\n1.png,0.1,0.1,0.94\n'
     with pytest.raises(InputError, match="column 'unfamiliarity' for the images"):
-        write_wide_csv(file, with_unfamiliarity, ("unfamiliarity", "cat"), unfamiliarity=True)
+        write_wide_csv(file, with_unfamiliarity, columns, ("unfamiliarity", "cat"))
     frame = with_unfamiliarity.to_frame()
     assert frame["unfamiliarity"].tolist() == [share for share in SHARES for _ in LABELS]
     assert frame.columns[-1] == with_unfamiliarity.to_frame(wide=True).columns[-1] == "unfamiliarity"
     assert with_unfamiliarity.to_frame(wide=True)["unfamiliarity"].tolist() == list(SHARES)
     for wide in (False, True):
-        write_parquet(tmp_path / "a.parquet", iter(with_unfamiliarity), LABELS, wide, unfamiliarity=True)
+        write_parquet(tmp_path / "a.parquet", iter(with_unfamiliarity), columns, LABELS, wide)
         read = pd.read_parquet(tmp_path / "a.parquet")
         assert read["unfamiliarity"].max() == 0.999
 
@@ -115,7 +117,7 @@ def test_the_unfamiliarity_is_the_last_column_of_tables(with_unfamiliarity, tmp_
 def test_every_form_has_the_unfamiliarity_if_the_model_gives_it(predictions, with_unfamiliarity, form):
     for given, known in ((predictions, False), (with_unfamiliarity, True)):
         file = io.StringIO()
-        predict._WRITERS[form](file, given, sigma=False, unfamiliarity=known)
+        predict._WRITERS[form](file, given, Columns(unfamiliarity=known))
         text = file.getvalue()
         assert ("unfamiliarity" in text) == known
         if form == "table":

@@ -23,6 +23,7 @@ from kmcl.models.label_rules import LabelRules, logit
 from kmcl.reports.monitor import monitor, predicted_images
 from kmcl.reports.prediction_files import read_predictions
 from kmcl.serving import ImagePrediction, LabelPrediction
+from kmcl.serving.predictions import Columns
 
 LABELS = ("cat", "hot, dog", "12")
 RULES = LabelRules(LABELS, thresholds=(0.4, 0.5, 0.3), temperatures=(1.5,) * 3, biases=(0.1,) * 3)
@@ -68,16 +69,16 @@ FORMS = ("long.csv", "wide.csv", "a.json", "a.jsonl", "long.parquet", "wide.parq
 
 
 def write(path: Path, found: Predictions, unfamiliarity: bool = True) -> Path:
-    images = images_of(found, unfamiliarity)
+    images, columns = images_of(found, unfamiliarity), Columns(unfamiliarity=unfamiliarity)
     if path.suffix == ".parquet":
-        write_parquet(path, images, LABELS, path.stem == "wide", unfamiliarity=unfamiliarity)
+        write_parquet(path, images, columns, LABELS, path.stem == "wide")
         return path
     forms = {".csv": "csv", ".json": "json", ".jsonl": "jsonl"}
-    writer = partial(predict._WRITERS[forms[path.suffix]], sigma=False, unfamiliarity=unfamiliarity)
+    writer = predict._WRITERS[forms[path.suffix]]
     if path.stem == "wide":
-        writer = partial(write_wide_csv, labels=LABELS, unfamiliarity=unfamiliarity)
+        writer = partial(write_wide_csv, labels=LABELS)
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer(file, images)
+        writer(file, images, columns)
     return path
 
 

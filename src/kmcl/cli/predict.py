@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from kmcl.storage.atomic import replacing
 
 if TYPE_CHECKING:
     from kmcl.serving import ImagePrediction, LabelPrediction
+    from kmcl.serving.predictions import Columns
 
 
 def predict(
@@ -80,6 +81,7 @@ def predict(
     from rich.progress import Progress
 
     from kmcl.serving import load
+    from kmcl.serving.predictions import Columns
 
     predictor = load(run, guarantee=guarantee)
     say_guarantee(predictor.rules)
@@ -88,6 +90,7 @@ def predict(
         from kmcl.training.run_guarantee import cutoff_of_run
 
         cutoff = cutoff_of_run(predictor.rules, abstain, run)
+    columns = Columns(sigma, cutoff is not None, predictor.has_unfamiliarity)
     unreadable = []
     errors = Console(stderr=True)
     if found.note:
@@ -106,16 +109,11 @@ def predict(
 
         if form == "parquet" and output is not None:
             with _replacing(output) as temporary:
-                write_parquet(
-                    temporary, readable(), predictor.labels, wide, sigma, predictor.has_unfamiliarity
-                )
+                write_parquet(temporary, readable(), columns, predictor.labels, wide)
         else:
-            known = predictor.has_unfamiliarity
-            wide_csv = partial(write_wide_csv, labels=predictor.labels, unfamiliarity=known)
-            by_label = partial(_WRITERS[form], sigma=sigma, unsure=cutoff is not None, unfamiliarity=known)
-            write: WriteLines = wide_csv if wide else by_label
+            write: WriteLines = partial(write_wide_csv, labels=predictor.labels) if wide else _WRITERS[form]
             with _open_output(output) as file:
-                write(file, readable())
+                write(file, readable(), columns)
     if unreadable:
         errors.print(f"kmcl: {len(unreadable)} of {len(images)} images could not be read", highlight=False)
         raise typer.Exit(1)
@@ -143,38 +141,22 @@ def _replacing(path: Path) -> Iterator[Path]:
         yield temporary
 
 
-def _write_json(
-    file: TextIO,
-    predictions: Iterable[ImagePrediction],
-    sigma: bool,
-    unsure: bool = False,
-    unfamiliarity: bool = False,
-) -> None:
-    from kmcl.serving.predictions import label_columns
-
-    columns = label_columns(sigma, unsure)
+def _write_json(file: TextIO, predictions: Iterable[ImagePrediction], columns: Columns) -> None:
+    of_labels = columns.of_labels
     for prediction in predictions:
-        labels = [{name: getattr(label, name) for name in columns} for label in prediction.labels]
-        of_image = {"unfamiliarity": prediction.unfamiliarity} if unfamiliarity else {}
+        labels = [{name: getattr(label, name) for name in of_labels} for label in prediction.labels]
+        of_image = {name: getattr(prediction, name) for name in columns.of_images}
         file.write(json.dumps({"image": prediction.name, **of_image, "labels": labels}) + "\n")
 
 
-def _write_csv(
-    file: TextIO,
-    predictions: Iterable[ImagePrediction],
-    sigma: bool,
-    unsure: bool = False,
-    unfamiliarity: bool = False,
-) -> None:
-    from kmcl.serving.predictions import label_columns
-
-    columns = label_columns(sigma, unsure)
+def _write_csv(file: TextIO, predictions: Iterable[ImagePrediction], columns: Columns) -> None:
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["image", *columns, *(["unfamiliarity"] if unfamiliarity else [])])
+    of_labels = columns.of_labels
+    writer.writerow(["image", *of_labels, *columns.of_images])
     for prediction in predictions:
-        of_image = [_csv_cell(prediction.unfamiliarity)] if unfamiliarity else []
+        of_image = [_csv_cell(getattr(prediction, name)) for name in columns.of_images]
         for label in prediction.labels:
-            cells = [_csv_cell(getattr(label, name)) for name in columns]
+            cells = [_csv_cell(getattr(label, name)) for name in of_labels]
             writer.writerow([prediction.name, *cells, *of_image])
 
 
@@ -187,26 +169,20 @@ def _csv_cell(value: str | float | None) -> str | int:
     return value if isinstance(value, str) else f"{value:.6g}"
 
 
-def _write_table(
-    file: TextIO,
-    predictions: Iterable[ImagePrediction],
-    sigma: bool,
-    unsure: bool = False,
-    unfamiliarity: bool = False,
-) -> None:
+def _write_table(file: TextIO, predictions: Iterable[ImagePrediction], columns: Columns) -> None:
     """One line per image: its present labels with probability and interval, and what to be careful about."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("image", f"labels: probability (90 % interval){', sigma' if sigma else ''}")
-    if unsure:
+    table = Table("image", f"labels: probability (90 % interval){', sigma' if columns.sigma else ''}")
+    if columns.unsure:
         table.add_column("left to a person, present or not")
-    if unfamiliarity:
+    if columns.unfamiliarity:
         table.add_column("unfamiliarity", justify="right")
     for prediction in predictions:
-        labels = [_in_words(label, sigma) for label in prediction.present]
+        labels = [_in_words(label, columns.sigma) for label in prediction.present]
         cells = [prediction.name, "; ".join(labels) or "none"]
-        if unsure:
+        if columns.unsure:
             cells.append(", ".join(label.label for label in prediction.labels if label.unsure) or "none")
         if prediction.unfamiliarity is not None:
             mark = "unlike the training images: " if prediction.is_unfamiliar else ""
@@ -223,18 +199,11 @@ def _in_words(label: LabelPrediction, sigma: bool) -> str:
     return f"{words}, σ {label.sigma:.3f}" if sigma and label.sigma is not None else words
 
 
-def _write_json_array(
-    file: TextIO,
-    predictions: Iterable[ImagePrediction],
-    sigma: bool,
-    unsure: bool = False,
-    unfamiliarity: bool = False,
-) -> None:
-    write = partial(_write_json, sigma=sigma, unsure=unsure, unfamiliarity=unfamiliarity)
-    write_json_array(file, predictions, write)
+def _write_json_array(file: TextIO, predictions: Iterable[ImagePrediction], columns: Columns) -> None:
+    write_json_array(file, predictions, columns, _write_json)
 
 
-_WRITERS: dict[str, Callable[..., None]] = {
+_WRITERS: dict[str, WriteLines] = {
     "table": _write_table,
     "csv": _write_csv,
     "jsonl": _write_json,

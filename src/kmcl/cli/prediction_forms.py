@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from kmcl.serving import ImagePrediction
+    from kmcl.serving.predictions import Columns
 
 Form = Literal["table", "csv", "json", "jsonl", "parquet"]
 
@@ -29,8 +30,8 @@ FORM_OF_SUFFIX: dict[str, Form] = {
 IMAGES_AT_ONCE = 1000
 """Images whose predictions are in memory while a Parquet file is written."""
 
-WriteLines = Callable[[TextIO, Iterable["ImagePrediction"]], None]
-"""Writes predictions as text."""
+WriteLines = Callable[[TextIO, Iterable["ImagePrediction"], "Columns"], None]
+"""Writes the wanted columns of predictions as text."""
 
 
 def choose_form(output: Path | None, *, as_json: bool, as_csv: bool, wide: bool) -> Form:
@@ -52,23 +53,25 @@ def choose_form(output: Path | None, *, as_json: bool, as_csv: bool, wide: bool)
     return form
 
 
-def write_json_array(file: TextIO, predictions: Iterable[ImagePrediction], write_lines: WriteLines) -> None:
+def write_json_array(
+    file: TextIO, predictions: Iterable[ImagePrediction], columns: Columns, write_lines: WriteLines
+) -> None:
     """One JSON document: the array of the objects that `write_lines` writes, one per line."""
     file.write("[")
     for position, prediction in enumerate(predictions):
         line = io.StringIO()
-        write_lines(line, [prediction])
+        write_lines(line, [prediction], columns)
         file.write(("," if position else "") + "\n" + line.getvalue().rstrip("\n"))
     file.write("\n]\n")
 
 
 def write_wide_csv(
-    file: TextIO, predictions: Iterable[ImagePrediction], labels: Sequence[str], unfamiliarity: bool = False
+    file: TextIO, predictions: Iterable[ImagePrediction], columns: Columns, labels: Sequence[str]
 ) -> None:
-    """One row per image: its name, the probability of each label, and the unfamiliarity if there is one."""
-    _require_no_other_label(labels, unfamiliarity)
+    """One row per image: its name, the probability of each label, and the unfamiliarity if it is wanted."""
+    _require_no_other_label(labels, columns)
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["image", *labels, *(["unfamiliarity"] if unfamiliarity else [])])
+    writer.writerow(["image", *labels, *columns.of_images])
     for prediction in predictions:
         numbers = [label.probability for label in prediction.labels]
         if prediction.unfamiliarity is not None:
@@ -79,20 +82,19 @@ def write_wide_csv(
 def write_parquet(
     path: Path,
     predictions: Iterable[ImagePrediction],
+    columns: Columns,
     labels: Sequence[str],
     wide: bool,
-    sigma: bool = False,
-    unfamiliarity: bool = False,
 ) -> None:
     """The columns of `PredictionList.to_frame`, long or wide."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     if wide:
-        _require_no_other_label(labels, unfamiliarity)
+        _require_no_other_label(labels, columns)
     writer = None
     try:
-        for frame in _frames(predictions, labels, wide, sigma):
+        for frame in _frames(predictions, labels, wide, columns.sigma):
             table = pa.Table.from_pandas(frame, preserve_index=False)
             writer = writer or pq.ParquetWriter(path, table.schema)
             writer.write_table(table)
@@ -121,11 +123,11 @@ def _frames(
             return
 
 
-def _require_no_other_label(labels: Sequence[str], unfamiliarity: bool) -> None:
+def _require_no_other_label(labels: Sequence[str], columns: Columns) -> None:
     """No label is named like a column that is not one of the labels."""
     if "image" in labels:
         raise InputError("--wide has a column 'image' for the names, and the model has a label 'image' too")
-    if unfamiliarity and "unfamiliarity" in labels:
+    if columns.unfamiliarity and "unfamiliarity" in labels:
         raise InputError(
             "--wide has a column 'unfamiliarity' for the images, and the model has a label of that name too"
         )

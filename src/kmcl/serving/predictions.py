@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -53,10 +53,23 @@ class LabelPrediction:
         return 1 - self.probability if self.present else self.probability
 
 
-def label_columns(sigma: bool, unsure: bool = False) -> list[str]:
-    """The fields of a label in tables; sigma and unsure on request."""
-    left_out = {name for name, wanted in (("sigma", sigma), ("unsure", unsure)) if not wanted}
-    return [field.name for field in fields(LabelPrediction) if field.name not in left_out]
+class Columns(NamedTuple):
+    """Which of the columns that not every table has are wanted."""
+
+    sigma: bool = False
+    unsure: bool = False
+    unfamiliarity: bool = False
+
+    @property
+    def of_labels(self) -> list[str]:
+        """The fields of a label, in their order."""
+        wanted = self._asdict()
+        return [field.name for field in fields(LabelPrediction) if wanted.get(field.name, True)]
+
+    @property
+    def of_images(self) -> list[str]:
+        """The fields of an image beside its name."""
+        return ["unfamiliarity"] if self.unfamiliarity else []
 
 
 @dataclass(frozen=True)
@@ -122,8 +135,8 @@ class PredictionList(list[ImagePrediction]):
         if wide:
             return self._wide_frame()
         unsure = any(label.unsure is not None for one in self for label in one.labels)
-        of_images = ["unfamiliarity"] if self._has_unfamiliarity else []
-        columns = [*label_columns(sigma, unsure), *of_images]
+        wanted = Columns(sigma, unsure, self._has_unfamiliarity)
+        columns = [*wanted.of_labels, *wanted.of_images]
         rows = [
             {"image": one.name, **asdict(label), "unfamiliarity": one.unfamiliarity}
             for one in self
