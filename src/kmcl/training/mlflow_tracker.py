@@ -26,12 +26,12 @@ class MlflowTracker(Tracker):
         for variable, value in RETRIES.items():
             os.environ.setdefault(variable, value)
         self._logger = _ForgivingMlflowLogger(
+            say,
             experiment_name=settings.tracking.experiment or EXPERIMENT,
             run_name=run.path.name,
             tracking_uri=os.environ.get("MLFLOW_TRACKING_URI"),
             run_id=self._known_id,
         )
-        self._logger.say = say
 
     @property
     def logger(self) -> MLFlowLogger:
@@ -68,8 +68,10 @@ class MlflowTracker(Tracker):
 class _ForgivingMlflowLogger(MLFlowLogger):
     """A server that stops answering does not end a training: `epochs.csv` has the metrics too."""
 
-    say: Say = staticmethod(lambda sentence: None)
-    _lost = False
+    def __init__(self, say: Say, **options: Any) -> None:
+        super().__init__(**options)
+        self._say = say
+        self._lost = False
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         if self._lost:
@@ -78,11 +80,11 @@ class _ForgivingMlflowLogger(MLFlowLogger):
             super().log_metrics(metrics, step)
         except Exception as error:
             self._lost = True
-            self.say(f"MLflow gets no more metrics of this run: {first_line(error)}; epochs.csv has them")
+            self._say(f"MLflow gets no more metrics of this run: {first_line(error)}; epochs.csv has them")
 
     def finalize(self, status: str = "success") -> None:
         if not self._lost:
             try:
                 super().finalize(status)
             except Exception as error:
-                self.say(f"MLflow was not told how training ended: {first_line(error)}")
+                self._say(f"MLflow was not told how training ended: {first_line(error)}")

@@ -6,7 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from kmcl.errors import InputError
 from kmcl.storage.atomic import write_json
@@ -23,7 +23,8 @@ Say = Callable[[str], None]
 class Tracker(ABC):
     """A run as a tracking service has it. Methods other than `open` raise nothing: they say what failed."""
 
-    title: str
+    name: ClassVar[str]
+    title: ClassVar[str]
 
     def __init__(self, run: RunFolder, settings: TrainingSettings, say: Say) -> None:
         self._run, self._say = run, say
@@ -31,10 +32,6 @@ class Tracker(ABC):
         self._known_id: str | None = None
         if self._id_file.is_file():
             self._known_id = json.loads(self._id_file.read_text(encoding="utf-8"))["id"]
-
-    @property
-    @abstractmethod
-    def name(self) -> str: ...
 
     @property
     @abstractmethod

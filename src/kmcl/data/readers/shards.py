@@ -49,10 +49,10 @@ def read_shards(folder: Path, options: ShardOptions) -> Dataset:
     shards = sorted(path for path in folder.rglob("*.tar") if not path.name.startswith("."))
     if not shards:
         raise InputError(f"folder of shards {folder} has no .tar file")
-    labels = options.label_names or _listed_labels(folder, shards)
+    listed = options.label_names or _listed_labels(folder, shards)
     found = cached_arrays("shards", shards, CACHE_VERSION, lambda: _search(shards))
     names = tuple(found["labels"].tolist())
-    labels = tuple(labels or names)
+    labels = tuple(listed or names)
     if unknown := [name for name in names if name not in labels]:
         raise InputError(
             f"folder of shards {folder}: label {unknown[0]!r} occurs and is not among the labels"
@@ -105,7 +105,9 @@ def _search(shards: Sequence[Path]) -> Arrays:
 
 def _samples(path: Path) -> Iterator[_Sample]:
     """The samples of a shard: consecutive files whose names are equal up to the first dot."""
-    key, image, labels = None, None, None
+    key: str | None = None
+    image: TarMember | None = None
+    labels: TarMember | None = None
     for file in (*files_in_tar(path), None):
         found = None if file is None else _key(file.member)
         if found != key:
