@@ -91,7 +91,7 @@ def files_in_tar(path: Path) -> Iterator[TarMember]:
     try:
         with tarfile.open(path, "r:") as archive:
             while (member := archive.next()) is not None:
-                archive.members = []  # tarfile keeps them all
+                archive.members = []  # type: ignore[attr-defined]  # tarfile keeps them all
                 if not member.isreg() or any(
                     part.startswith(".") and part != "." for part in PurePosixPath(member.name).parts
                 ):

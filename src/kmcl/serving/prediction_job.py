@@ -230,7 +230,8 @@ def _write_list(path: Path, records: Iterable[Record]) -> int:
 
 def _offsets(path: Path, size: int) -> list[int]:
     """Where the first line of each chunk begins."""
-    offsets, position = [], 0
+    offsets: list[int] = []
+    position = 0
     with path.open("rb") as lines:
         for number, line in enumerate(lines):
             if number % size == 0:

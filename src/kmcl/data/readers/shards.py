@@ -79,7 +79,9 @@ class _Sample(NamedTuple):
 
 def _search(shards: Sequence[Path]) -> Arrays:
     """Every sample of the shards as arrays; labels are numbered in alphabetical order."""
-    members, places, groups = [], [], []
+    members: list[bytes] = []
+    places: list[tuple[int, int, int]] = []
+    groups: list[str] = []
     pairs: dict[str, list[tuple[int, str]]] = {"present": [], "unknown": []}
     for number, path in enumerate(shards):
         for sample in _samples(path):
