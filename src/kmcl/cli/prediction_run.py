@@ -59,17 +59,11 @@ class PredictionRun:
 
     def write_to(self, output: Path, part: Part | None) -> None:
         """Write a file; go on where an interrupted command stopped. See `kmcl.serving.prediction_job`."""
-        from kmcl.serving.prediction_job import PredictionJob, remove_parts
+        from kmcl.serving.prediction_job import PredictionJob
 
         if output.is_dir():
             raise InputError(f"--output {output}: is a folder; give the name of a file")
-        begin = partial(
-            PredictionJob.begin, output, self._about(), self._source.find, part.count if part else 1
-        )
-        job = begin()
-        if job.is_complete and part is None:
-            remove_parts(output)
-            job = begin()
+        job = PredictionJob.begin(output, self._about(), self._source.find, part)
         self._say(self._source.left_out.note)
         if job.is_complete:
             self._say(f"{output}: is complete; to predict again, remove {job.folder}")

@@ -73,25 +73,32 @@ class PredictionJob:
 
     @classmethod
     def begin(
-        cls, output: Path, about: Mapping[str, Any], find: Callable[[], Iterable[Record]], num_parts: int = 1
+        cls,
+        output: Path,
+        about: Mapping[str, Any],
+        find: Callable[[], Iterable[Record]],
+        part: Part | None = None,
     ) -> Self:
         """Go on with the job of this output, or make it.
 
-        about:     JSON values; a job that was begun with others is refused
-        find:      gives the records of the images, if the job has to be made
-        num_parts: among which the chunks are shared evenly
+        about: JSON values; a job that was begun with others is refused
+        find:  gives the records of the images, if the job has to be made
+        part:  of the caller, if there are several; without it, a job that is complete is made anew
         """
         folder = parts_folder(output)
         if not (folder / MANIFEST).is_file():
             if folder.is_dir() and all(re.fullmatch(r"\d{8}\..*", path.name) for path in folder.iterdir()):
                 remove_parts(output)  # chunks that came after another process had joined them
-            _create(folder, about, find, num_parts)
+            _create(folder, about, find, 1 if part is None else part.count)
         try:
             manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
             known = manifest["about"] if manifest["format"] == FORMAT else {}
             job = cls(output, manifest)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{folder}: is not a folder of predictions: remove it to begin again") from error
+        if job.is_complete and part is None:
+            remove_parts(output)
+            return cls.begin(output, about, find)
         changed = [name for name in {**known, **about} if known.get(name) != about.get(name)]
         if changed:
             raise InputError(
