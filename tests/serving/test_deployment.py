@@ -99,7 +99,7 @@ def test_bentoml_runs_the_service(exported: Path, tmp_path: Path, monkeypatch):
     assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    answer = module.Classifier.inner().predict(Image.fromarray(np.zeros((20, 30, 3), np.uint8)))
+    answer = module.Classifier().predict(Image.fromarray(np.zeros((20, 30, 3), np.uint8)))
     assert [label["label"] for label in answer["labels"]] == list(LABELS)
     assert [label["probability"] for label in answer["labels"]] == [0.5] * 3
 

@@ -18,7 +18,7 @@ from kmcl.training.resolution import resolve_settings
 from kmcl.training.run_folder import RunFolder
 from kmcl.training.tracked_results import as_csv, label_tables, result_numbers
 from kmcl.training.tracker import Tracker
-from kmcl.training.tracking import Tracking, check_packages, track_page
+from kmcl.training.tracking import Tracking, check_tracking, track_page
 
 METRICS = {
     "best": {"epoch": 3},
@@ -66,9 +66,13 @@ def test_the_names_of_logs_are_checked():
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr(tracking, "find_spec", lambda name: None)
-    check_packages(settings_with("csv,tensorboard"))
+    check_tracking(settings_with("csv,tensorboard"))
     with pytest.raises(InputError, match=r"--log wandb needs the package wandb: pip install 'kmcl\[wandb\]'"):
-        check_packages(settings_with("tensorboard,wandb"))
+        check_tracking(settings_with("tensorboard,wandb"))
+    monkeypatch.setattr(tracking, "find_spec", lambda name: True)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(InputError, match="--log mlflow needs a tracking server: set MLFLOW_TRACKING_URI"):
+        check_tracking(settings_with("mlflow"))
 
 
 class FakeTracker(Tracker):
@@ -159,7 +163,7 @@ def test_csv_alone_has_no_other_log(tmp_path: Path):
 
 
 def test_mlflow_itself(tmp_path: Path, monkeypatch):
-    """On a folder instead of a server; the server was tried by hand."""
+    """On a folder instead of a server, which this variable still allows."""
     mlflow = pytest.importorskip("mlflow", reason="the extra mlflow is not installed")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")

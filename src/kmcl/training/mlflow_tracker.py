@@ -1,4 +1,4 @@
-"""A run in MLflow, on the server that MLFLOW_TRACKING_URI names or in the folder `mlruns`."""
+"""A run in MLflow, on the server that MLFLOW_TRACKING_URI names."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ in `logs/`, so that a run that is resumed goes on in the same place.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -58,11 +59,15 @@ class Tracking:
                 tracker.close(failed=failed)
 
 
-def check_packages(settings: TrainingSettings) -> None:
-    """InputError for a tracking service whose package is not installed, before anything is computed."""
+def check_tracking(settings: TrainingSettings) -> None:
+    """InputError for a tracking service that cannot be used as it is, before anything is computed."""
     for name in settings.tracking.names:
         if name in TRACKERS and find_spec(name) is None:
             raise InputError(f"--log {name} needs the package {name}: pip install 'kmcl[{name}]'")
+        if name == "mlflow" and not os.environ.get("MLFLOW_TRACKING_URI"):
+            raise InputError(
+                "--log mlflow needs a tracking server: set MLFLOW_TRACKING_URI, as in http://127.0.0.1:5000"
+            )
 
 
 def track_page(folder: Path, page: Path, say: Say) -> None:

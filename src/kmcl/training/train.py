@@ -47,7 +47,7 @@ from kmcl.training.schedule import Clock
 from kmcl.training.settings import TrainingSettings
 from kmcl.training.starting import no_folder_if_start_fails, with_absolute_paths, with_image_size
 from kmcl.training.task import ClassificationTask
-from kmcl.training.tracking import Tracking, check_packages
+from kmcl.training.tracking import Tracking, check_tracking
 
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
@@ -73,7 +73,7 @@ def train(
     """
     began = time.monotonic() if began is None else began
     check_accelerator(settings.machine.accelerator, settings.machine.devices)
-    check_packages(settings)
+    check_tracking(settings)
     run, settings = RunFolder(folder), with_absolute_paths(settings)
     if not is_first_process():
         return _Training(run, settings, _silent(), callbacks, dataset, encoder, began).run_to_end()
@@ -100,7 +100,7 @@ def resume(
     if run.metrics_file.is_file():
         return run.read_metrics()
     check_accelerator(settings.machine.accelerator, settings.machine.devices)
-    check_packages(settings)
+    check_tracking(settings)
     if run.checkpoint.is_file():
         check_checkpoint(run.checkpoint)
     training = _Training(run, settings, console or _silent(), (), dataset, encoder)
