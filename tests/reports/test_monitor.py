@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +11,8 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from kmcl.cli import predict
 from kmcl.cli.app import make_app
-from kmcl.cli.prediction_forms import write_parquet, write_wide_csv
+from kmcl.cli.prediction_forms import FORM_OF_SUFFIX, PredictionFiles
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.methods import read_options
@@ -23,6 +21,7 @@ from kmcl.models.label_rules import LabelRules, logit
 from kmcl.reports.monitor import monitor, predicted_images
 from kmcl.reports.prediction_files import read_predictions
 from kmcl.serving import ImagePrediction, LabelPrediction
+from kmcl.serving.predictions import Columns
 
 LABELS = ("cat", "hot, dog", "12")
 RULES = LabelRules(LABELS, thresholds=(0.4, 0.5, 0.3), temperatures=(1.5,) * 3, biases=(0.1,) * 3)
@@ -68,16 +67,14 @@ FORMS = ("long.csv", "wide.csv", "a.json", "a.jsonl", "long.parquet", "wide.parq
 
 
 def write(path: Path, found: Predictions, unfamiliarity: bool = True) -> Path:
-    images = images_of(found, unfamiliarity)
-    if path.suffix == ".parquet":
-        write_parquet(path, images, LABELS, path.stem == "wide", unfamiliarity=unfamiliarity)
-        return path
-    forms = {".csv": "csv", ".json": "json", ".jsonl": "jsonl"}
-    writer = partial(predict._WRITERS[forms[path.suffix]], sigma=False, unfamiliarity=unfamiliarity)
-    if path.stem == "wide":
-        writer = partial(write_wide_csv, labels=LABELS, unfamiliarity=unfamiliarity)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer(file, images)
+    """As `kmcl predict` does, with an image that cannot be read among the others."""
+    images = [*images_of(found, unfamiliarity)]
+    images.insert(1, ImagePrediction("broken.png", (), "cannot be decoded"))
+    columns = Columns(unfamiliarity=unfamiliarity, error=True)
+    files = PredictionFiles(FORM_OF_SUFFIX[path.suffix], columns, LABELS, path.stem == "wide")
+    chunk = path.with_stem("chunk")
+    files.write(chunk, images)
+    files.join([chunk], path)
     return path
 
 

@@ -119,7 +119,7 @@ def correct(
     first = next(split.images.name(0) for split in dataset.splits.values() if len(split))
     if not Path(first).is_file():
         raise InputError(
-            f"{first}: is no image file, which a table needs; write the images with kmcl data export, and "
+            f"{first}: is no image file, which a table needs; write the images with kmcl data convert, and "
             "audit the table it writes"
         )
     corrected = correct_labels(dataset, decisions)

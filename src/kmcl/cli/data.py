@@ -1,10 +1,11 @@
-"""`kmcl data`: summarise a dataset (describe), find its problems (check, audit), convert it (convert)."""
+"""`kmcl data`: summarise a dataset (describe), find problems (check, audit), write it (convert, shard)."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from kmcl.data.check import CheckReport
     from kmcl.data.describe import Description
 
-data_app = typer.Typer(help="Describe, check, audit and convert datasets.", no_args_is_help=True)
+data_app = typer.Typer(help="Describe, check, audit, convert and shard datasets.", no_args_is_help=True)
 data_app.command("audit")(audit)
 data_app.command("correct")(correct)
 
@@ -103,19 +104,43 @@ def convert_command(
     option: OptionArgument = None,
 ) -> None:
     """Write DATA in another format: its images, labels and splits. Images that are files stay as they are."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     from kmcl.data import open_dataset
     from kmcl.data.writers.registry import write_dataset
 
     dataset = open_dataset(data, **parse_dataset_options(option))
+    with _writing(sum(len(split) for split in dataset.splits.values())) as on_image:
+        spec = write_dataset(dataset, target, on_image)
+    typer.echo(f"wrote {spec}")
+
+
+@data_app.command("shard")
+def shard_command(
+    data: DataArgument,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder.")],
+    images: Annotated[int, typer.Option("--images", min=1, help="Images in a shard.")] = 1000,
+    option: OptionArgument = None,
+) -> None:
+    """Write DATA as tar shards in the form of WebDataset, which `shards:` opens."""
+    from kmcl.data import open_dataset
+    from kmcl.data.shard_writing import write_shards
+
+    dataset = open_dataset(data, **parse_dataset_options(option))
+    with _writing(sum(len(split) for split in dataset.splits.values())) as on_image:
+        shards = write_shards(dataset, folder, images, on_image)
+    typer.echo(f"wrote {len(shards)} shards; open them as shards:{folder}")
+
+
+@contextmanager
+def _writing(total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar; what it gives is called with the number of images that were written."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (TextColumn("writing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
     with bar:
-        task = bar.add_task("writing", total=sum(len(split) for split in dataset.splits.values()))
-        spec = write_dataset(dataset, target, lambda count: bar.advance(task, count))
-    typer.echo(f"wrote {spec}")
+        task = bar.add_task("writing", total=total)
+        yield lambda count: bar.advance(task, count)
 
 
 def _new_table(title: str, text_columns: list[str], number_columns: list[str]) -> Table:

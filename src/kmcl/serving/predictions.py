@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, SupportsIndex, overload, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,21 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Pixels = npt.NDArray[np.uint8]
-ImageLike = str | Path | Image.Image | Pixels
+
+
+@runtime_checkable
+class NamedImage(Protocol):
+    """An image that is decoded when it is needed: of a store, of an archive."""
+
+    @property
+    def name(self) -> str: ...
+
+    def load(self, min_side: int | None = None) -> Pixels:
+        """See `kmcl.data.dataset.ImageStore.load`."""
+        ...
+
+
+ImageLike = str | Path | Image.Image | Pixels | NamedImage
 
 
 @dataclass(frozen=True)
@@ -53,10 +67,24 @@ class LabelPrediction:
         return 1 - self.probability if self.present else self.probability
 
 
-def label_columns(sigma: bool, unsure: bool = False) -> list[str]:
-    """The fields of a label in tables; sigma and unsure on request."""
-    left_out = {name for name, wanted in (("sigma", sigma), ("unsure", unsure)) if not wanted}
-    return [field.name for field in fields(LabelPrediction) if field.name not in left_out]
+class Columns(NamedTuple):
+    """Which of the columns that not every table has are wanted."""
+
+    sigma: bool = False
+    unsure: bool = False
+    unfamiliarity: bool = False
+    error: bool = False
+
+    @property
+    def of_labels(self) -> list[str]:
+        """The fields of a label, in their order."""
+        wanted = self._asdict()
+        return [field.name for field in fields(LabelPrediction) if wanted.get(field.name, True)]
+
+    @property
+    def of_images(self) -> list[str]:
+        """The fields of an image beside its name."""
+        return [name for name in ("unfamiliarity", "error") if getattr(self, name)]
 
 
 @dataclass(frozen=True)
@@ -122,8 +150,8 @@ class PredictionList(list[ImagePrediction]):
         if wide:
             return self._wide_frame()
         unsure = any(label.unsure is not None for one in self for label in one.labels)
-        of_images = ["unfamiliarity"] if self._has_unfamiliarity else []
-        columns = [*label_columns(sigma, unsure), *of_images]
+        wanted = Columns(sigma, unsure, self._has_unfamiliarity)
+        columns = [*wanted.of_labels, *wanted.of_images]
         rows = [
             {"image": one.name, **asdict(label), "unfamiliarity": one.unfamiliarity}
             for one in self

@@ -79,26 +79,15 @@ def dataset_from_rows(
     table: TableRows, options: ColumnOptions, *, name: str, root: Path, allow_outside: bool
 ) -> Dataset:
     """The dataset called `name`; image paths start from `root`, and leave it only with `allow_outside`."""
-    image_column = _find_column(table, options.image_column, IMAGE_COLUMNS, "image_column")
-    if image_column is None and len(table.stored) == 1:
-        (image_column,) = table.stored
-    if image_column is None:
-        raise InputError(
-            f"{table.header_title}: no column 'image' among {', '.join(table.header)}; "
-            "name the column of image paths with image_column=..."
-        )
+    image_column = _image_column(table, options.image_column)
     split_column = _find_column(table, options.split_column, SPLIT_COLUMNS, "split_column")
     group_column = _find_column(table, options.group_column, GROUP_COLUMNS, "group_column")
     others = {image_column, split_column, group_column, *table.stored, *options.ignore_columns}
     labelled = _read_targets(table, options, others)
     if not (labelled.targets == 1).any():
         raise InputError(f"{table.title}: no image carries any label, every target is 0 or unknown")
-    images, notes = table.stored.get(image_column), labelled.notes
-    if images is None:
-        names = _image_paths(table, image_column, root, allow_outside)
-        index = FolderIndex(root, "-o images=FOLDER" if table.path else "root=FOLDER")
-        images = find_images(names, [root], table.path or "the DataFrame", index)
-        notes += lookup_notes(names, images)
+    images, notes = _images(table, image_column, root, allow_outside)
+    notes = labelled.notes + notes
     groups = np.array(table.column(group_column)) if group_column else None
     lines = None if table.path is None else np.array(table.lines, dtype=np.int64)
     everything = Split(images, labelled.targets, groups=groups, lines=lines)
@@ -107,6 +96,37 @@ def dataset_from_rows(
     else:
         splits = draw_splits(everything, options)
     return Dataset(name, labelled.labels, finish_splits(splits, options), notes)
+
+
+def images_of_rows(table: TableRows, root: Path) -> ImageStore:
+    """The images of a table, wherever they are and whatever its other columns are."""
+    images, _ = _images(table, _image_column(table, None), root, allow_outside=True)
+    return images
+
+
+def _images(
+    table: TableRows, column: str, root: Path, allow_outside: bool
+) -> tuple[ImageStore, tuple[str, ...]]:
+    """The images of a column of paths or of stored images, and notes on how the paths were found."""
+    stored = table.stored.get(column)
+    if stored is not None:
+        return stored, ()
+    names = _image_paths(table, column, root, allow_outside)
+    index = FolderIndex(root, "-o images=FOLDER" if table.path else "root=FOLDER")
+    images = find_images(names, [root], table.path or "the DataFrame", index)
+    return images, lookup_notes(names, images)
+
+
+def _image_column(table: TableRows, chosen: str | None) -> str:
+    column = _find_column(table, chosen, IMAGE_COLUMNS, "image_column")
+    if column is None and len(table.stored) == 1:
+        (column,) = table.stored
+    if column is None:
+        raise InputError(
+            f"{table.header_title}: no column 'image' among {', '.join(table.header)}; "
+            "name the column of image paths with image_column=..."
+        )
+    return column
 
 
 def _find_column(table: TableRows, chosen: str | None, usual: Sequence[str], option: str) -> str | None:
