@@ -4,8 +4,13 @@
 
 RUN is a run with predictions of val and test. In each draw as many images as val has, and as many new ones as
 half of test, are drawn from both splits together, so that nothing differs but chance. A planted shift then
-replaces a share of the new ones by images with a label (its rate rises) or by unfamiliar ones. The first row
-compares val itself with random halves of test: these draws have val in common, and are not independent.
+replaces a share of the new ones by images with a label (its rate rises) or by unfamiliar ones. In the row
+"fitted anew" thresholds, calibration and the scale of the unfamiliarity are those of the redrawn val, as they
+are those of val in a run.
+
+The first row compares val itself with random halves of test: these draws have val in common, and are not
+independent. Two lines say what that row means: whether the targets of val and test differ, which no model has
+a part in, and how many redrawn vals give as many alarms against halves of the other images.
 """
 
 from __future__ import annotations
@@ -16,14 +21,20 @@ from typing import Any
 
 import numpy as np
 
+from guarantees import pooled
+from guarantees import rows as images_of
 from kmcl.evaluation import Predictions
-from kmcl.evaluation.drift import FALSE_ALARM_RATE, PredictedImages, find_drift
+from kmcl.evaluation.drift import FALSE_ALARM_RATE, PredictedImages, find_drift, holm
+from kmcl.evaluation.ranking import Values
 from kmcl.models.folder import read_description
 from kmcl.reports.monitor import predicted_images
 from kmcl.training.run_folder import RunFolder
+from uncertainty import rules_of
 
 SHARES = (0.02, 0.05, 0.1)
 MOST_UNFAMILIAR = 0.999
+HALVES = 20
+"""Of each redrawn val, where its own rate of alarms is wanted."""
 
 Pair = tuple[PredictedImages, PredictedImages]
 
@@ -37,9 +48,8 @@ def main() -> None:
     arguments = parser.parse_args()
     folder = RunFolder(arguments.run)
     rules = read_description(folder.model).rules
-    val, test = (
-        predicted_images(Predictions.load(folder.predictions_file(name)), rules) for name in ("val", "test")
-    )
+    of_val, of_test = (Predictions.load(folder.predictions_file(name)) for name in ("val", "test"))
+    val, test = predicted_images(of_val, rules), predicted_images(of_test, rules)
     both = PredictedImages(*(_stacked(*pair) for pair in zip(val, test, strict=True)))
     num_new = len(test.present) // 2
     print(f"alarms of draws of {num_new} new images, bound {100 * FALSE_ALARM_RATE:g} %\n")
@@ -48,9 +58,16 @@ def main() -> None:
         (val, rows(test, np.random.default_rng(draw).permutation(len(test.present))[:num_new]))
         for draw in range(arguments.draws)
     ]
-    print_row("nothing, halves of test against val", "", alarms(rules.labels, halves))
+    against_val = alarms(rules.labels, halves)
+    print_row("nothing, halves of test against val", "", against_val)
     draws = [redrawn(both, len(val.present), num_new, draw) for draw in range(arguments.draws)]
     print_row("nothing", "", alarms(rules.labels, draws))
+    pool = pooled(of_val, of_test)
+    anew = [
+        fitted_anew(pool, both.unfamiliarity, len(val.present), num_new, draw)
+        for draw in range(arguments.draws)
+    ]
+    print_row("nothing, fitted anew", "", alarms(rules.labels, anew))
     few = draws[: arguments.draws // 4]
     rates = both.present.mean(axis=0)
     label = int(np.argsort(rates)[len(rates) // 2])
@@ -60,6 +77,17 @@ def main() -> None:
     for share in SHARES if both.unfamiliarity is not None else ():
         planted = [(old, with_unfamiliar(new, share)) for old, new in few]
         print_row("unfamiliar images", f"{share:g}", alarms(rules.labels, planted))
+    print("\n" + compare_targets(of_val, of_test))
+    rate = float(np.mean(against_val))
+    rates = [
+        rate_of_halves(rules.labels, both, len(val.present), num_new, draw)
+        for draw in range(arguments.draws // 2)
+    ]
+    as_many = float(np.mean(np.array(rates) >= rate))
+    print(
+        f"{100 * as_many:.1f} % of {len(rates)} redrawn vals give alarms in at least {100 * rate:.1f} % "
+        f"of the halves of the other images; mean {100 * np.mean(rates):.1f} %"
+    )
 
 
 def _stacked(one: Any, other: Any) -> Any:
@@ -70,6 +98,48 @@ def redrawn(both: PredictedImages, num_val: int, num_new: int, seed: int) -> Pai
     """Another val and new images, of the images of both splits."""
     order = np.random.default_rng(seed).permutation(len(both.present))
     return rows(both, order[:num_val]), rows(both, order[num_val : num_val + num_new])
+
+
+def fitted_anew(
+    pool: Predictions, unfamiliarity: Values | None, num_val: int, num_new: int, seed: int
+) -> Pair:
+    """As `redrawn`, with what a run fits on val fitted on the redrawn one."""
+    order = np.random.default_rng(seed).permutation(len(pool))
+    parts = order[:num_val], order[num_val : num_val + num_new]
+    rules = rules_of(images_of(pool, parts[0]))
+    found = [predicted_images(images_of(pool, part), rules) for part in parts]
+    if unfamiliarity is None:
+        return found[0], found[1]
+    of_val = np.sort(unfamiliarity[parts[0]])
+    shares = [np.searchsorted(of_val, unfamiliarity[part]) / (num_val + 1) for part in parts]
+    return found[0]._replace(unfamiliarity=shares[0]), found[1]._replace(unfamiliarity=shares[1])
+
+
+def compare_targets(val: Predictions, test: Predictions) -> str:
+    """The label whose frequency differs most clearly between the splits, by Fisher's exact test."""
+    from scipy.stats import fisher_exact
+
+    p_values = [
+        fisher_exact([[one.positive[:, k].sum(), one.negative[:, k].sum()] for one in (val, test)]).pvalue
+        for k in range(val.num_labels)
+    ]
+    k = int(np.argmin(p_values))
+    shares = [100 * one.positive[:, k].sum() / one.evaluated[:, k].sum() for one in (val, test)]
+    return (
+        f"targets: {val.labels[k]} is on {shares[0]:.1f} % of val and {shares[1]:.1f} % of test, p = "
+        f"{p_values[k]:.3f}, adjusted for {val.num_labels} labels {holm(p_values)[k]:.2f}"
+    )
+
+
+def rate_of_halves(
+    labels: tuple[str, ...], both: PredictedImages, num_val: int, num_new: int, seed: int
+) -> float:
+    """How often a redrawn val gives an alarm against random halves of the images that are not in it."""
+    generator = np.random.default_rng(seed)
+    order = generator.permutation(len(both.present))
+    val, others = rows(both, order[:num_val]), order[num_val:]
+    halves = [rows(both, generator.permutation(others)[:num_new]) for _ in range(HALVES)]
+    return float(np.mean(alarms(labels, [(val, half) for half in halves])))
 
 
 def print_row(planted: str, share: str, found: list[bool]) -> None:

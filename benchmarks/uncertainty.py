@@ -10,13 +10,17 @@ the error rate among the other decisions where a tenth is left to a person, with
 
 Intervals: of each label, pairs are put into bins of equal size by their probability. The frequency of the
 label in a bin should be within 1.645 standard deviations of the mean probability in 90 % of the bins. The
-variance is that of the frequency, p (1 - p) / n, alone, or with that which the interval claims.
+variance is that of the frequency, alone, or with that which the interval claims. For independent images the
+frequency has the variance p (1 - p) / n; with groups it is larger by a factor that is estimated for each
+label on all images. "independent" is without this factor. Rare labels have fewer than 10 images or groups
+on val. The width is that of the interval, mean over pairs, and relative to the larger of p and 1 %.
 """
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,6 +35,7 @@ from kmcl.evaluation.probability_intervals import (
     fit_probability_intervals,
 )
 from kmcl.evaluation.ranking import Values, mean_of_defined
+from kmcl.evaluation.resampling import sampling_units
 from kmcl.evaluation.risk_coverage import certainty_points, detect_errors
 from kmcl.evaluation.temperature import fit_temperatures
 from kmcl.models.guarantee import GuaranteeWish
@@ -38,6 +43,9 @@ from kmcl.models.label_rules import LabelRules, logit
 
 SHARE = 0.1
 BINS = 5
+LEVEL = 0.9
+FEW = 10
+"""Images or groups with a label on val, below which it is rare."""
 FITS = {
     "distance and sigma, fitted": ("distance", "sigma"),
     "error probability and sigma, fitted": ("error", "sigma"),
@@ -58,8 +66,9 @@ def main() -> None:
     if arguments.groups:
         val, test = with_groups(val, arguments.groups), with_groups(test, arguments.groups)
     pool = pooled(val, test)
+    effects = frequency_effects(pool)
     rows: dict[str, list[list[float]]] = {}
-    covered = []
+    covered: list[Coverage] = []
     for seed in range(arguments.splits):
         first, second = draw(pool, len(val), np.random.default_rng(seed))
         rules = rules_of(first)
@@ -69,13 +78,14 @@ def main() -> None:
             kept = kept_by(on_val, on_test, first)
             wrong = measured["test"]["wrong"][kept & second.evaluated]
             rows.setdefault(name, []).append([*judged, 1 - kept.mean(), wrong.mean()])
-        covered.append(coverages(rules, second, measured["test"]))
-    error = "; ".join(f"{100 * value:.1f}" for value in np.mean(covered, axis=0))
+        covered.append(coverages(rules, second, measured["test"], effects, groups_with(first) < FEW))
     print("| number | AUROC | of a label | left, % | wrong of the others, % |\n|---|---|---|---|---|")
     for name, figures in rows.items():
         pair, label, left, remaining = np.mean(figures, axis=0)
         print(f"| {name} | {pair:.3f} | {label:.3f} | {100 * left:.1f} | {100 * remaining:.2f} |")
-    print(f"bins covered, in %: by the variance of the frequency alone; with the interval's: {error}")
+    print("\n| bins covered, % | " + " | ".join(Coverage._fields) + " |\n" + "|---" * 8 + "|")
+    means = (f"{100 * value:.1f}" for value in np.nanmean(covered, axis=0))
+    print(f"| {100 * LEVEL:.0f} wanted | " + " | ".join(means) + " |")
 
 
 def rules_of(part: Predictions) -> LabelRules:
@@ -153,20 +163,65 @@ def kept_by(on_val: Values, on_test: Values, val: Predictions) -> Mask:
     return np.asarray(-on_test >= cutoff)
 
 
-def coverages(rules: LabelRules, part: Predictions, measured: dict[str, Values]) -> tuple[float, float]:
-    """The share of the bins of all labels whose frequency is as it should be, without and with intervals."""
-    alone, together = [], []
+class Coverage(NamedTuple):
+    """Of one split: shares of bins whose frequency is as it should be, and the width of intervals."""
+
+    frequency_alone: float
+    with_interval: float
+    of_rare_labels: float
+    of_other_labels: float
+    independent: float
+    width: float
+    relative_width: float
+
+
+def coverages(
+    rules: LabelRules, part: Predictions, measured: dict[str, Values], effects: Values, rare: Mask
+) -> Coverage:
+    """Judge the intervals by the frequencies of labels in bins."""
+    gaps, of_frequency, of_interval = np.zeros((3, part.num_labels, BINS))
     for label, there in enumerate(part.evaluated.T):
         probabilities = measured["probability"][there, label]
-        bins = np.array_split(np.argsort(probabilities), BINS)
-        for chosen in bins:
+        for place, chosen in enumerate(np.array_split(np.argsort(probabilities), BINS)):
             mean = probabilities[chosen].mean()
-            gap = abs(part.positive[there, label][chosen].mean() - mean)
-            of_frequency = mean * (1 - mean) / len(chosen)
-            of_interval = (measured["half"][there, label][chosen].mean() / STANDARD_DEVIATIONS) ** 2
-            alone.append(gap <= STANDARD_DEVIATIONS * np.sqrt(of_frequency))
-            together.append(gap <= STANDARD_DEVIATIONS * np.sqrt(of_frequency + of_interval))
-    return float(np.mean(alone)), float(np.mean(together))
+            gaps[label, place] = abs(part.positive[there, label][chosen].mean() - mean)
+            of_frequency[label, place] = mean * (1 - mean) / len(chosen)
+            half = measured["half"][there, label][chosen].mean()
+            of_interval[label, place] = (half / STANDARD_DEVIATIONS) ** 2
+    grouped = of_frequency * effects[:, None]
+    held = gaps <= STANDARD_DEVIATIONS * np.sqrt(grouped + of_interval)
+    width, probabilities = 2 * measured["half"], measured["probability"]
+    return Coverage(
+        float((gaps <= STANDARD_DEVIATIONS * np.sqrt(grouped)).mean()),
+        float(held.mean()),
+        float(held[rare].mean()) if rare.any() else np.nan,
+        float(held[~rare].mean()) if not rare.all() else np.nan,
+        float((gaps <= STANDARD_DEVIATIONS * np.sqrt(of_frequency + of_interval)).mean()),
+        float(width.mean()),
+        float((width / np.maximum(probabilities, 0.01)).mean()),
+    )
+
+
+def frequency_effects(pool: Predictions) -> Values:
+    """How much larger the variance of a bin's frequency is than for independent images, for each label."""
+    if pool.groups is None:
+        return np.ones(pool.num_labels)
+    probabilities = fit_temperatures(pool, with_bias=True).apply(pool.scores).astype(np.float64)
+    units = sampling_units(pool.groups, len(pool))
+    found = []
+    for label, there in enumerate(pool.evaluated.T):
+        mean = probabilities[there, label]
+        places = np.argsort(np.argsort(mean)) * BINS // len(mean)
+        residuals = pool.positive[there, label] - mean
+        sums = np.bincount(units.of_image[there] * BINS + places, weights=residuals)
+        found.append(max(1.0, float((sums**2).sum() / (mean * (1 - mean)).sum())))
+    return np.array(found)
+
+
+def groups_with(part: Predictions) -> Values:
+    """How many images or groups have each label."""
+    units = sampling_units(part.groups, len(part))
+    return np.array([len(set(units.of_image[there])) for there in part.positive.T], dtype=np.float64)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -164,3 +165,23 @@ def test_evaluate_says_what_abstaining_leaves(run: Path):
     assert "--abstain is about the run's own thresholds and data" in str(refused.exception)
     with pytest.raises(InputError, match="has no predictions of val to choose the decisions to abstain from"):
         cutoff_of_run(rules, 0.1, run / "model")
+
+
+def test_serve_leaves_what_val_says_to_a_person(run: Path, monkeypatch):
+    pytest.importorskip("fastapi", reason="the extra serve is not installed")
+    rules, served = read_description(run / "model").rules, {}
+    monkeypatch.setattr(
+        "kmcl.serving.load", lambda source, guarantee: SimpleNamespace(rules=rules, labels=())
+    )
+    monkeypatch.setattr("kmcl.serving.service.engine.with_engine", lambda loaded, *others: loaded)
+    monkeypatch.setattr("kmcl.serving.service.server.open_socket", lambda host, port: None)
+    monkeypatch.setattr("kmcl.serving.service.hosts.allowed_hosts", lambda *others: None)
+    monkeypatch.setattr(
+        "kmcl.serving.service.server.serve", lambda *others, **options: served.update(options)
+    )
+    CliRunner().invoke(make_app(), ["serve", str(run), "--abstain", "0.1"], catch_exceptions=False)
+    assert served["cutoff"] == choose_cutoff(rules, VAL, 0.1)
+    CliRunner().invoke(make_app(), ["serve", str(run)], catch_exceptions=False)
+    assert served["cutoff"] is None
+    refused = CliRunner().invoke(make_app(), ["serve", str(run), "--abstain", "1.5"])
+    assert "must be above 0 and below 1; got 1.5" in str(refused.exception)

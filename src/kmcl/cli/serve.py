@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from kmcl.cli.guarantee_option import GuaranteeOption, say_guarantee
+from kmcl.cli.guarantee_option import AbstainOption, GuaranteeOption, say_guarantee
 from kmcl.serving.service.settings import Engine
 
 
@@ -75,6 +75,7 @@ def serve(
         typer.Option(help="What computes the model. auto: onnxruntime, if the extra export is installed."),
     ] = Engine.auto,
     guarantee: GuaranteeOption = None,
+    abstain: AbstainOption = None,
     access_log: Annotated[bool, typer.Option(help="Log every request.")] = False,
 ) -> None:
     """Serve a model over HTTP: POST /v1/predict, and a page to try it at /.
@@ -118,9 +119,14 @@ def serve(
         trusted_proxies=(*LOCAL_PROXIES, *(trusted_proxy or ())),
         token=token or None,
     )
-    predictor = with_engine(load(run, guarantee=guarantee), engine, partial(typer.echo, err=True))
+    loaded, cutoff = load(run, guarantee=guarantee), None
+    if abstain is not None:
+        from kmcl.training.run_guarantee import cutoff_of_run
+
+        cutoff = cutoff_of_run(loaded.rules, abstain, run)
+    predictor = with_engine(loaded, engine, partial(typer.echo, err=True))
     say_guarantee(predictor.rules)
     name = run.resolve().name if run.exists() else str(run)
     shown_host = f"[{host}]" if ":" in host else host
     typer.echo(f"{run}: {len(predictor.labels)} labels; serving at http://{shown_host}:{port}/", err=True)
-    serve_until_stopped(predictor, settings, opened, name=name, access_log=access_log)
+    serve_until_stopped(predictor, settings, opened, name=name, cutoff=cutoff, access_log=access_log)

@@ -4,13 +4,21 @@ The calibrated logit is linear in the logit, z = x·θ with x = (logit, 1, s) an
 the label's kernel, standardised within the label over val (0 without kernels). By Laplace's approximation θ
 is normal around its fit with the covariance
 
-    Σ = ( Σ_n p_n (1 - p_n) x_n x_nᵀ + P )⁻¹        over the val images n whose label is known
+    Σ = ( H / d + P )⁻¹,    H = Σ_n p_n (1 - p_n) x_n x_nᵀ        over the val images n whose label is known
 
 so z has the standard deviation √(xᵀ Σ x), and the interval is sigmoid(z ± 1.645 √(xᵀ Σ x)): with 90 %
 probability it contains the frequency of the label among images like this one (same logit, same sigma). It is
 wide for a label that is rare in val, and for an image whose sigma is unlike those of val, to the extent that
 val cannot rule out an effect of sigma. P is a weak prior for labels that do not occur in val at all: standard
 deviations of 1 for the bias, 1/2 for the slope and for the weight of sigma.
+
+Images of one patient tell less than as many of several. d is the design effect: how much larger the variance
+of the likelihood's gradient is than for independent images,
+
+    d = tr(H⁻¹ M) / 2,    M = Σ_g s_g s_gᵀ,    s_g = Σ_(n in g) (y_n - p_n) x_n        over the groups g
+
+with x = (logit, 1), the part that is fitted. A label's own d is uncertain, so it is shrunk towards the mean
+of all labels, and it is at least 1; without groups it is 1.
 
 The interval says how well the probability is known, not how often the decision is right: a coin tossed often
 has a probability of 0.5 with a narrow interval.
@@ -26,12 +34,15 @@ import numpy.typing as npt
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import Values
+from kmcl.evaluation.resampling import sampling_units
 from kmcl.models.label_rules import NUMBERS_PER_INTERVAL, IntervalRows, calibrate, logit, sigmoid
 
 STANDARD_DEVIATIONS = 1.6449
 """To either side: 90 % of a normal distribution."""
 
 _PRIOR_PRECISION = np.diag([4.0, 1.0, 4.0])
+_PRIOR_GROUPS = 10.0
+"""Groups with the label at which its own design effect and the mean of all labels have equal weight."""
 _MIN_SIGMA_DEVIATION = 0.01
 _MAX_STANDARDISED_SIGMA = 10.0
 
@@ -97,8 +108,31 @@ def fit_probability_intervals(
     design = _design(predictions.scores, predictions.sigma, means, deviations)
     probabilities = calibrate(logit(predictions.scores), temperatures, biases)
     weights = probabilities * (1 - probabilities) * predictions.evaluated
-    information = np.einsum("bl,bli,blj->lij", weights, design, design) + _PRIOR_PRECISION
-    return ProbabilityIntervals(np.linalg.inv(information), means, deviations)
+    information = np.einsum("bl,bli,blj->lij", weights, design, design)
+    if predictions.groups is not None:
+        information /= design_effects(predictions, probabilities, design[..., :2])[:, None, None]
+    return ProbabilityIntervals(np.linalg.inv(information + _PRIOR_PRECISION), means, deviations)
+
+
+def design_effects(predictions: Predictions, probabilities: Values, design: Values) -> Values:
+    """d of each label, shrunk and at least 1.
+
+    probabilities: N x L, fitted on these predictions
+    design:        N x L x 2, what they were fitted with
+    """
+    units = sampling_units(predictions.groups, len(predictions))
+    weights = probabilities * (1 - probabilities) * predictions.evaluated
+    information = np.einsum("bl,bli,blj->lij", weights, design, design)
+    residuals = np.where(predictions.evaluated, predictions.positive - probabilities, 0.0)
+    gradients = np.zeros((units.num_units, *design.shape[1:]))
+    np.add.at(gradients, units.of_image, residuals[..., None] * design)
+    variance = np.einsum("gli,glj->lij", gradients, gradients)
+    own = np.trace(np.linalg.solve(information + 1e-9 * np.eye(2), variance), axis1=1, axis2=2) / 2
+    numbers = np.zeros((units.num_units, predictions.num_labels))
+    np.add.at(numbers, units.of_image, predictions.positive)
+    having = (numbers > 0).sum(axis=0)
+    mean = (having @ own) / max(having.sum(), 1)
+    return np.maximum(1.0, (having * own + _PRIOR_GROUPS * mean) / (having + _PRIOR_GROUPS))
 
 
 def _design(scores: Reals, sigma: Reals | None, means: Values, deviations: Values) -> Values:

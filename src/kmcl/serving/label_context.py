@@ -36,6 +36,10 @@ class ShownScores(NamedTuple):
     score: Values
     sigma: Values | None
 
+    def unsure(self, cutoff: float) -> npt.NDArray[np.bool_]:
+        """Decisions whose probability of an error is above the cut-off (`kmcl.evaluation.abstention`)."""
+        return np.asarray(np.where(self.present, 1 - self.probability, self.probability) > cutoff)
+
 
 @dataclass(frozen=True)
 class LabelContext:

@@ -86,8 +86,9 @@ def client_of(predictor: Predictor) -> Iterator[Callable[..., TestClient]]:
     """A client of a service with settings of one's own; it is shut down at the end."""
     opened = []
 
-    def open_client(model: object = predictor, **settings: object) -> TestClient:
-        client = TestClient(create_application(model, ServiceSettings(**settings), "bugs"))  # type: ignore[arg-type]
+    def open_client(model: object = predictor, cutoff: float | None = None, **settings: object) -> TestClient:
+        limits = ServiceSettings(**settings)  # type: ignore[arg-type]
+        client = TestClient(create_application(model, limits, "bugs", cutoff))  # type: ignore[arg-type]
         client.__enter__()
         opened.append(client)
         return client

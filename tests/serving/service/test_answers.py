@@ -180,6 +180,24 @@ def test_a_model_without_the_part_says_nothing_about_unfamiliar_images(client: T
     assert "unfamiliar" not in client.get("/metrics").text
 
 
+def test_decisions_that_are_left_to_a_person_are_marked(client: TestClient, client_of, predictor: Predictor):
+    """Those of `kmcl predict --abstain`; at a probability that occurs, so that "above" is told from "at"."""
+    contents = [make_image(seed, 32, 32) for seed in range(5)]
+    expected = predictor.predict([Image.open(io.BytesIO(content)) for content in contents])
+    errors = np.sort([label.error_probability for one in expected for label in one.labels])
+    cutoff = float(errors[10])
+    cautious = client_of(cutoff=cutoff)
+    found = schemas.Predictions.model_validate_json(send(cautious, *contents).content).images
+    for image, one in zip(found, expected, strict=True):
+        wanted = [label.unsure for label in one.leaving(cutoff).labels]
+        assert [label.unsure for label in image.labels] == wanted
+    assert sum(label.unsure for image in found for label in image.labels) == 9  # of 20
+    assert cautious.get("/v1/labels").json()["unsure_above"] == cutoff
+    plain = send(client, *contents).json()["images"]
+    assert {label["unsure"] for image in plain for label in image["labels"]} == {None}
+    assert client.get("/v1/labels").json()["unsure_above"] is None
+
+
 def test_an_exported_model_answers_the_same_without_saliency(client: TestClient, client_of, exported: Path):
     other = client_of(OnnxPredictor(exported))
     content = make_image(2, 32, 32)  # of the model's own size: the two resize slightly differently

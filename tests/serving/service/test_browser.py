@@ -22,14 +22,19 @@ from .conftest import make_image, make_predictor
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed to open the page with")
 
+CUTOFF = 0.3
+"""The probability of an error above which one of the services leaves a decision to a person."""
+
 
 @pytest.fixture(scope="module")
 def addresses() -> Iterator[dict[str, str]]:
-    """The page of an open service, and of one that asks for a token."""
+    """The page of an open service, and of one that asks for a token and leaves decisions to a person."""
     predictor = make_predictor()
     servers, threads, found = [], [], {}
-    for name, token in (("open", None), ("closed", "s3cret")):
-        application = create_application(predictor, ServiceSettings(token=token, max_images=4), "bugs")
+    for name, token, cutoff in (("open", None, None), ("closed", "s3cret", CUTOFF)):
+        application = create_application(
+            predictor, ServiceSettings(token=token, max_images=4), "bugs", cutoff
+        )
         opened = socket.create_server(("127.0.0.1", 0))
         server = uvicorn.Server(uvicorn.Config(application, log_level="warning"))
         thread = threading.Thread(target=lambda s=server, o=opened: asyncio.run(s.serve([o])), daemon=True)
@@ -184,7 +189,7 @@ def test_errors_are_told_on_the_card(page: Chromium, addresses, pictures):
     assert page.evaluate("document.getElementById('download').disabled")
 
 
-def test_a_token_is_asked_for(page: Chromium, addresses, pictures):
+def test_a_token_is_asked_for_and_decisions_are_left_to_the_reader(page: Chromium, addresses, pictures):
     page.open(addresses["closed"], 1280, 900)
     page.wait_for("!document.getElementById('token-form').hidden")
     for text, expected in (("wrong", "That was not the right token."), ("s3cret", None)):
@@ -195,6 +200,19 @@ def test_a_token_is_asked_for(page: Chromium, addresses, pictures):
     page.wait_for("document.getElementById('token-form').hidden")
     page.choose_files("#files", pictures[:1])
     page.wait_for("document.querySelectorAll('.verdict').length === 1")
+    (predicted,) = make_predictor().predict(pictures[0])
+    unsure = [label for label in predicted.leaving(CUTOFF).labels if label.unsure]
+    names = ", ".join(label.label for label in sorted(unsure, key=lambda label: -label.probability))
+    assert 0 < len(unsure) < 4
+    assert page.evaluate("document.querySelector('.left').textContent") == f"For you to decide: {names}"
+    assert "above 30 % are left to you" in page.evaluate("document.getElementById('abstains').textContent")
+    for label in predicted.leaving(CUTOFF).labels:
+        shown = page.evaluate(f"{row(label.label)}.querySelector('.check').textContent")
+        assert shown == ("?" if label.unsure else "✓" if label.present else "")
+    # At a threshold of one's own nothing is known about errors.
+    page.click("document.getElementById('threshold')")
+    page.press("Home", 36)
+    page.wait_for("document.querySelector('.left').hidden")
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

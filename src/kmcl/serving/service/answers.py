@@ -22,14 +22,22 @@ JsonObject = dict[str, Any]
 
 
 def describe_images(
-    names: Sequence[str], scores: BatchScores, context: LabelContext, maps: Maps | None
+    names: Sequence[str],
+    scores: BatchScores,
+    context: LabelContext,
+    maps: Maps | None,
+    cutoff: float | None = None,
 ) -> JsonObject:
-    """The response to a request; see `schemas.Predictions`."""
+    """The response to a request; see `schemas.Predictions`.
+
+    cutoff: the probability of an error above which a decision is left to a person; None: none is
+    """
     shown = context.shown(scores)
     columns: dict[str, Any] = {
         name: None if (column := getattr(shown, name)) is None else column.tolist()
         for name in ("probability", "low", "high", "present", "score", "sigma")
     }
+    columns["unsure"] = None if cutoff is None else shown.unsure(cutoff).tolist()
     thresholds = shown.thresholds.tolist()
     of_images = describe_unfamiliarity(scores)
     images = []

@@ -49,14 +49,20 @@ DECODERS = min(4, available_cores())
 
 
 class Service:
-    """The state of one application: its model, threads, decoders and metrics."""
+    """The state of one application: its model, threads, decoders and metrics.
 
-    def __init__(self, predictor: ImagePredictor, settings: ServiceSettings, name: str) -> None:
+    cutoff: the probability of an error above which a decision is left to a person; None: none is
+    """
+
+    def __init__(
+        self, predictor: ImagePredictor, settings: ServiceSettings, name: str, cutoff: float | None = None
+    ) -> None:
         self.explainer = Explainer(predictor)
         predictor = optimised(predictor)
         self.predictor = predictor
         self.settings = settings
         self.name = name
+        self.cutoff = cutoff
         self.context = LabelContext.of(predictor.rules)
         self.metrics = ServiceMetrics(lambda: self.batcher.num_waiting)
         self.num_threads = num_scoring_threads(predictor)
@@ -104,7 +110,8 @@ class Service:
             seconds = self.settings.timeout_seconds
             raise ServiceError(status, "timeout", f"{phase} took longer than {seconds:g} s") from None
         self._count(scores)
-        answer = describe_images([upload.name for upload in uploads], scores, self.context, maps)
+        names = [upload.name for upload in uploads]
+        answer = describe_images(names, scores, self.context, maps, self.cutoff)
         return json.dumps(answer, separators=(",", ":")).encode()
 
     def _count(self, scores: BatchScores) -> None:
@@ -167,21 +174,26 @@ class Service:
             has_unfamiliarity=self.has_unfamiliarity,
             has_saliency=self.explainer.is_available,
             guarantee=describe_guarantee(context.rules),
+            unsure_above=self.cutoff,
             max_images=self.settings.max_images,
             max_body_bytes=self.settings.max_body_bytes,
         )
 
 
 def create_application(
-    predictor: ImagePredictor, settings: ServiceSettings | None = None, name: str = "kmcl"
+    predictor: ImagePredictor,
+    settings: ServiceSettings | None = None,
+    name: str = "kmcl",
+    cutoff: float | None = None,
 ) -> FastAPI:
     """The service of one model.
 
     predictor: is not changed; several threads may call its `score` at once
     name:      of the model, shown to clients
+    cutoff:    the probability of an error above which a decision is left to a person; None: none is
     """
     settings = settings or ServiceSettings()
-    service = Service(predictor, settings, name)
+    service = Service(predictor, settings, name, cutoff)
 
     @asynccontextmanager
     async def lifespan(application: FastAPI) -> AsyncIterator[None]:

@@ -41,6 +41,9 @@ class Label(_Answer):
     high: float | None = Field(ge=0, le=1, description="upper bound of that interval")
     threshold: float = Field(ge=0, le=1, description="the probability from which the label counts as present")
     present: bool = Field(description="the decision: probability >= threshold")
+    unsure: bool | None = Field(
+        description="whether the decision is left to a person; null where the service leaves none (--abstain)"
+    )
     score: float = Field(ge=0, le=1, description="output of the model before calibration")
     sigma: float | None = Field(description="standard deviation of the label's kernel; null without kernels")
     cooccurring_labels: list[CooccurringLabel] = Field(
@@ -94,6 +97,11 @@ class Labels(_Answer):
     has_unfamiliarity: bool
     has_saliency: bool
     guarantee: Guarantee | None = Field(description="null where the thresholds promise nothing")
+    unsure_above: float | None = Field(
+        ge=0,
+        le=1,
+        description="the probability of an error above which a decision is left to a person; null: none is",
+    )
     max_images: int = Field(ge=1)
     max_body_bytes: int = Field(ge=1)
 

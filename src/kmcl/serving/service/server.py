@@ -60,9 +60,13 @@ def serve(
     opened: socket.socket,
     *,
     name: str,
+    cutoff: float | None = None,
     access_log: bool = False,
 ) -> None:
-    """Serve until SIGINT or SIGTERM; then refuse new requests, finish the accepted ones, and return."""
+    """Serve until SIGINT or SIGTERM; then refuse new requests, finish the accepted ones, and return.
+
+    cutoff: the probability of an error above which a decision is left to a person; None: none is
+    """
     import uvicorn
 
     from kmcl.serving.service.application import create_application
@@ -70,7 +74,7 @@ def serve(
     # It warns about bodies without naming the request; the client gets the same as its response.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
-    application = create_application(predictor, settings, name)
+    application = create_application(predictor, settings, name, cutoff)
     config = server_config(application, settings, access_log=access_log)
     # uvicorn raises the signal again after its shutdown, for the previous handler; the default handler would
     # end the process as if killed, after a clean shutdown.

@@ -21,7 +21,8 @@ export function element(name, properties = {}, ...children) {
 }
 
 export class Card {
-  // fetchMap(file, label) -> promise of a map; onRemove(card); isPresent(label of an answer) -> boolean
+  // fetchMap(file, label) -> promise of a map; onRemove(card); isPresent(label of an answer) -> boolean;
+  // isUnsure(label of an answer) -> whether a person should decide, or null
   constructor(file, options) {
     this.file = file;
     this.options = options;
@@ -67,13 +68,14 @@ export class Card {
       className: "unfamiliar", hidden: !answer.unfamiliar,
       textContent: "This picture is unlike the training images: its labels may be wrong.",
     });
+    this.left = element("p", { className: "left" });
     this.list = element("ul", { className: "labels" });
     this.cooccurring = element("section", { className: "cooccurring" });
     this.more = element("button", { type: "button", className: "more" });
     this.more.onclick = () => { this.showsAll = !this.showsAll; this.update(); };
     this.order = [...answer.labels].sort((a, b) => b.probability - a.probability);
     for (const label of this.order) this.list.append(this.makeRow(label));
-    this.body.replaceChildren(this.verdict, this.warning, this.list, this.more, this.cooccurring);
+    this.body.replaceChildren(this.verdict, this.warning, this.left, this.list, this.more, this.cooccurring);
     this.update();
   }
 
@@ -160,8 +162,11 @@ export class Card {
   // Decisions, after the threshold has moved.
   update() {
     if (!this.answer) return;
-    const { isPresent, thresholdOf } = this.options;
+    const { isPresent, isUnsure, thresholdOf } = this.options;
     const present = this.order.filter(isPresent);
+    const unsure = this.order.filter(isUnsure);
+    this.left.hidden = !unsure.length;
+    this.left.textContent = `For you to decide: ${unsure.map((label) => label.label).join(", ")}`;
     this.verdict.textContent = present.map((label) => label.label).join(", ") || "No label reaches its threshold";
     this.verdict.classList.toggle("none", !present.length);
     const shown = Math.max(SHOWN_LABELS, present.length);
@@ -169,13 +174,14 @@ export class Card {
       const { row, item, check, tick } = this.rows.get(label.label);
       const is = isPresent(label);
       row.classList.toggle("present", is);
-      check.textContent = is ? "✓" : "";
+      check.textContent = isUnsure(label) ? "?" : is ? "✓" : "";
       tick.style.left = `${100 * thresholdOf(label)}%`;
-      item.hidden = !this.showsAll && place >= shown && !is;
+      item.hidden = !this.showsAll && place >= shown && !is && !isUnsure(label);
       const interval = label.low === null ? "" : `, between ${percent(label.low)} and ${percent(label.high)}`;
       const does = this.options.hasSaliency ? ". Shows its heat map" : "";
+      const decision = `${is ? "present" : "absent"}${isUnsure(label) ? ", for you to decide" : ""}`;
       row.setAttribute("aria-label",
-        `${label.label}: ${percent(label.probability)}${interval}, ${is ? "present" : "absent"}${does}`);
+        `${label.label}: ${percent(label.probability)}${interval}, ${decision}${does}`);
     });
     this.more.hidden = this.order.length <= shown;
     this.more.textContent = this.showsAll ? "Show fewer" : `Show all ${this.order.length} labels`;

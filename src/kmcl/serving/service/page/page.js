@@ -50,6 +50,8 @@ async function fetchMap(file, label) {
 
 const thresholdOf = (label) => (threshold === null ? label.threshold : threshold);
 const isPresent = (label) => (threshold === null ? label.present : label.probability >= threshold);
+// The service decides at each label's own threshold; null where it leaves no decision to a person.
+const isUnsure = (label) => (threshold === null ? label.unsure : null);
 
 function announce(text) { find("status").textContent = text; }
 
@@ -67,6 +69,10 @@ async function start() {
   find("limits").textContent = `Up to ${megabytes} MiB each. Sent to this service and not stored.`;
   find("guarantee").hidden = !model.guarantee;
   find("guarantee").textContent = model.guarantee ? `${model.guarantee.sentence} A threshold of your own has none.` : "";
+  const leaves = model.unsure_above !== null;
+  find("abstains").hidden = !leaves;
+  find("abstains").textContent = leaves
+    ? `Decisions that are wrong with a probability above ${percent(model.unsure_above)} are left to you: “?”.` : "";
   find("interval-key").hidden = !model.has_probability_intervals;
   find("saliency-key").hidden = !model.has_saliency;
   for (const card of cards) if (!card.answer) queue(card);
@@ -86,7 +92,7 @@ function addFiles(files) {
   if (!images.length) announce("No image among these files");
   for (const file of images) {
     const card = new Card(file, {
-      fetchMap, announce, isPresent, thresholdOf,
+      fetchMap, announce, isPresent, isUnsure, thresholdOf,
       hasSaliency: model.has_saliency,
       cooccurringOf: (label) => cooccurring.get(label) ?? [],
       onRemove: remove,
@@ -112,7 +118,8 @@ async function send(card) {
   try {
     card.show(await predict(card.file));
     const warning = card.answer.unfamiliar ? `. ${card.warning.textContent}` : "";
-    announce(`${card.file.name}: ${card.verdict.textContent}${warning}`);
+    const left = card.left.hidden ? "" : `. ${card.left.textContent}`;
+    announce(`${card.file.name}: ${card.verdict.textContent}${warning}${left}`);
   } catch (error) {
     if (error.status !== 401) {
       card.fail(error.message);
@@ -160,7 +167,7 @@ function moveThreshold(value) {
 function download() {
   const images = cards.filter((card) => card.answer).map((card) => ({
     ...card.answer,
-    labels: card.answer.labels.map((label) => ({ ...label, present: isPresent(label) })),
+    labels: card.answer.labels.map((label) => ({ ...label, present: isPresent(label), unsure: isUnsure(label) })),
   }));
   const content = JSON.stringify({ model: model.name, common_threshold: threshold, images }, null, 2);
   const link = document.createElement("a");
