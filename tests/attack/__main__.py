@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 PARTS = ("kills", "inputs", "service")
-SLACK_SECONDS = 900
+SLACK_SECONDS = 1800
 """A part finishes what it has begun: the last training, the shutdown of the service."""
 
 

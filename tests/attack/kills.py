@@ -97,7 +97,7 @@ class Trainings:
         process = self._start(run)
         wanted = STAGES.index(self._rng.choice(self._kind.stages))
         while process.poll() is None and self._stage(run) < wanted:
-            time.sleep(0.01)
+            time.sleep(0.05)
         time.sleep(self._rng.uniform(0, self.seconds / 6))
         sign = self._rng.choice(
             (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
