@@ -47,6 +47,13 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def quick_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves out drawing and t-SNE, which tests of reports look at, where only words matter."""
+    monkeypatch.setattr("kmcl.reports.page.write_picture", lambda picture, folder: "<svg></svg>")
+    monkeypatch.setattr("kmcl.reports.features.embed", lambda features, seed: features[:, :2])
+
+
 @pytest.fixture(scope="session", autouse=True)
 def digits_drawn_once() -> Iterator[None]:
     """`digits` are drawn once for a process, since most runs of the tests open them; each gets a copy.
