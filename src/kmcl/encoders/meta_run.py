@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-__all__ = ["dry_run", "evaluating", "measured_once"]
+__all__ = ["dry_call", "dry_run", "evaluating", "measured_once"]
 
 Found = TypeVar("Found")
 
@@ -18,16 +18,20 @@ _MEASURED: dict[Hashable, Any] = {}
 
 
 def dry_run(module: nn.Module, in_channels: int, image_size: int) -> Any:
-    """What the module gives for one square image in evaluation mode, on the meta device.
+    """What the module gives for one square image in evaluation mode, on the meta device."""
+    return dry_call(module, torch.empty(1, in_channels, image_size, image_size, device="meta"))
+
+
+def dry_call(module: nn.Module, given: Any) -> Any:
+    """What the module gives for `given`, tensors on the meta device, in evaluation mode.
 
     Tensors there have shapes and no values, so nothing is computed. The module itself is left as it was.
     """
     state = {
         name: tensor.to("meta") for name, tensor in (*module.named_parameters(), *module.named_buffers())
     }
-    images = torch.empty(1, in_channels, image_size, image_size, device="meta")
     with evaluating(module), torch.no_grad():
-        return torch.func.functional_call(module, state, (images,))
+        return torch.func.functional_call(module, state, (given,))
 
 
 def measured_once(module: nn.Module, *how: Hashable, measure: Callable[[], Found]) -> Found:
