@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from mutation import damaged
+from other_files import other_files
 from PIL import Image
 from tally import Tally, arguments
 from tiny_model import make_predictor
@@ -101,6 +102,8 @@ def kinds(folder: Path) -> list[Kind]:
     torch.save({"state_dict": {"a": torch.zeros(50)}, "epoch": 3}, buffer)
     checkpoint.write_bytes(buffer.getvalue())
     add("checkpoint", checkpoint, lambda: check_checkpoint(checkpoint))
+    for other in other_files(folder):
+        add(*other)
     return made
 
 

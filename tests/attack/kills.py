@@ -149,8 +149,9 @@ class Trainings:
         return status
 
     def _is_quiet(self, run: Path) -> bool:
-        if b"Traceback" in run.with_suffix(".txt").read_bytes():
-            self._tally.fail(f"{run}: a traceback in {run.with_suffix('.txt')}")
+        output = run.with_suffix(".txt")  # not there if it was killed before all else
+        if output.exists() and b"Traceback" in output.read_bytes():
+            self._tally.fail(f"{run}: a traceback in {output}")
             return False
         return True
 

@@ -104,9 +104,11 @@ def test_a_probability_exactly_at_the_margin_costs_nothing(negative_focus):
 
 def test_no_absent_label_costs_less_than_nothing():
     """Just above the margin, where log(1 - π + m) is rounding."""
-    for logit in torch.linspace(-2.9445, -2.9442, 150).tolist():
-        loss = asymmetric_loss(torch.tensor([[logit]]), torch.tensor([[0]]), negative_focus=0.0)
-        assert loss.item() >= 0
+    for margin in torch.linspace(0.01, 0.9, 90).tolist():
+        at_margin = torch.tensor([margin]).logit()
+        logits = at_margin + at_margin.abs() * 2.0**-23 * torch.arange(1, 5)[:, None]
+        options = {"negative_focus": 0.0, "probability_margin": margin}
+        assert asymmetric_loss(logits, torch.zeros(4, 1), **options).item() >= 0
 
 
 @pytest.mark.usefixtures("no_shape_checks")
