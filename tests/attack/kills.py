@@ -16,7 +16,7 @@ from tally import Tally, arguments
 
 STATUSES = {signal.SIGKILL: -signal.SIGKILL, signal.SIGTERM: 143, signal.SIGINT: 130}
 HANG_SECONDS = 900
-MOST_KILLS = 6
+MOST_KILLS = 12
 COMMON = """
 data: {spec: digits, options: {size: 100}, augmentation: light, workers: 0}
 """
@@ -74,7 +74,7 @@ class Trainings:
         self.seconds = time.monotonic() - begin
 
     def attack(self, number: int) -> None:
-        """One training, interrupted up to six times, compared with the one left alone."""
+        """One training, interrupted up to twelve times, compared with the one left alone."""
         run = self._folder / f"run{number}"
         self._tally.count("trainings")
         for _ in range(self._rng.randint(1, MOST_KILLS)):
