@@ -103,7 +103,7 @@ def test_files_that_are_no_archive(tmp_path: Path) -> None:
     whole = (tmp_path / "d.npz").read_bytes()
     (tmp_path / "d.npz").write_bytes(
         whole[:60] + bytes(400) + whole[460:]
-    )  # what follows is no deflated data
+    )  # no deflated data
     for name, message in (
         ("a", "cannot be read"),
         ("b", "has no train_images"),
