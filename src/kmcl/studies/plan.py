@@ -203,7 +203,10 @@ def read_plan(folder: Path) -> StudyPlan:
         raise InputError(f"{folder}: holds no study: it has no {file.name}") from None
     except InputError:
         raise
-    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+    except (
+        *(OSError, ValueError, yaml.YAMLError, RecursionError),
+        *(KeyError, TypeError, AttributeError),  # YAML, but of something else
+    ) as error:
         raise InputError(f"{file}: is not the plan of a study: {error}") from error
 
 

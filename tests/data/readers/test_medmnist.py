@@ -101,9 +101,7 @@ def test_files_that_are_no_archive(tmp_path: Path) -> None:
     np.savez(tmp_path / "c.npz", train_images=np.zeros((2, 4, 4), dtype=np.uint8))
     write_archive(tmp_path / "d.npz", (28, 28), 14)
     whole = (tmp_path / "d.npz").read_bytes()
-    (tmp_path / "d.npz").write_bytes(
-        whole[:60] + bytes(400) + whole[460:]
-    )  # no deflated data
+    (tmp_path / "d.npz").write_bytes(whole[:60] + bytes(400) + whole[460:])  # no deflated data
     for name, message in (
         ("a", "cannot be read"),
         ("b", "has no train_images"),
