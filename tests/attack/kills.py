@@ -80,6 +80,8 @@ class Trainings:
         for _ in range(self._rng.randint(1, MOST_KILLS)):
             if not self._interrupt(run):
                 return
+            if (run / "metrics.json").is_file():
+                break
         if self._run_to_end(run, fresh=number % 10 == 9) and self._is_same(run):
             self._tally.count("resumed to the same bytes")
             shutil.rmtree(run)
