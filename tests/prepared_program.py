@@ -6,14 +6,12 @@ its status. What starting Python itself does is tested elsewhere.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sys
 from pathlib import Path
 
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["kmcl.cli.app", "kmcl.training.train", "kmcl.reports.run_summary"])
+from forked_processes import CONTEXT
 
 
 class Program:
@@ -21,7 +19,7 @@ class Program:
 
     def __init__(self, errors: Path, *arguments: str) -> None:
         self._errors = errors
-        self._process = _CONTEXT.Process(target=_run, args=(str(errors), arguments))
+        self._process = CONTEXT.Process(target=_run, args=(str(errors), arguments))
         self._process.start()
 
     @property

@@ -62,7 +62,7 @@ def run(frame, tmp_path_factory) -> kmcl.Run:
     return kmcl.train(frame, method="asl", encoder=TwoConvolutions(), output=folder, **BUDGET)
 
 
-def test_the_examples_of_the_documentation_run(tmp_path, monkeypatch):
+def test_the_examples_of_the_documentation_run(tmp_path, monkeypatch, quick_figures):
     monkeypatch.chdir(tmp_path)
     result = doctest.testmod(kmcl.api)
     assert result.attempted >= 4
@@ -95,7 +95,7 @@ def test_a_model_with_an_encoder_of_ones_own_is_loaded_with_the_module(run, fram
     )
 
 
-def test_a_report_is_written(run):
+def test_a_report_is_written(run, quick_figures):
     page = run.report()
     assert page.is_file()
     assert "red" in page.read_text()

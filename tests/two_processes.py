@@ -10,6 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, distributed, multiprocessing, nn
 
+from forked_processes import CONTEXT
+
 WORLD_SIZE = 2
 
 
@@ -33,7 +35,9 @@ def in_one_process(problem: Problem) -> Result:
 
 def in_two_processes(make_problem: Callable[..., Problem], folder: Path, *arguments: object) -> Result:
     """The mean of both processes' losses and the gradients they share; `make_problem` must be importable."""
-    multiprocessing.spawn(_run, args=(make_problem, str(folder), arguments), nprocs=WORLD_SIZE)
+    multiprocessing.start_processes(
+        _run, (make_problem, str(folder), arguments), WORLD_SIZE, start_method=CONTEXT.get_start_method()
+    )
     return Result(*torch.load(folder / "result.pt"))
 
 

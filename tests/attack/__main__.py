@@ -20,8 +20,10 @@ import time
 from pathlib import Path
 
 PARTS = ("kills", "inputs", "service")
-SLACK_SECONDS = 900
+SLACK_SECONDS = 1800
 """A part finishes what it has begun: the last training, the shutdown of the service."""
+LONGEST_FAILURE = 1000
+"""Characters of a failure that are printed; `result.json` of its part has all."""
 
 
 def main() -> int:
@@ -67,7 +69,7 @@ def report(name: str, process: subprocess.Popen[bytes], deadline: float, folder:
         return 1
     print(f"{name}: " + ", ".join(f"{what} {count:,}" for what, count in sorted(result["counts"].items())))
     for failure in result["failures"][:20]:
-        print(f"  FAILURE {failure}")
+        print(f"  FAILURE {failure[:LONGEST_FAILURE]}")
     return len(result["failures"])
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from mutation import damaged
+from other_files import other_files
 from PIL import Image
 from tally import Tally, arguments
 from tiny_model import make_predictor
@@ -29,6 +30,9 @@ from kmcl.training.checkpoints import check_checkpoint
 from kmcl.training.resolution import read_settings, resolve_settings
 
 HANG_SECONDS = 60
+"""Of processor time: a process that others keep waiting does not hang."""
+BLOCKED_SECONDS = 900
+"""Of the clock, for what waits without using the processor."""
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
 
 
@@ -98,6 +102,8 @@ def kinds(folder: Path) -> list[Kind]:
     torch.save({"state_dict": {"a": torch.zeros(50)}, "epoch": 3}, buffer)
     checkpoint.write_bytes(buffer.getvalue())
     add("checkpoint", checkpoint, lambda: check_checkpoint(checkpoint))
+    for other in other_files(folder):
+        add(*other)
     return made
 
 
@@ -109,7 +115,8 @@ def main() -> None:
     seed, seconds, folder = arguments()
     os.environ["KMCL_CACHE"] = str(folder / "cache")
     warnings.simplefilter("ignore")
-    signal.signal(signal.SIGALRM, _hang)
+    for number in (signal.SIGPROF, signal.SIGALRM):
+        signal.signal(number, _hang)
     tally, rng = Tally(seconds, folder), random.Random(seed)
     attacked = kinds(folder)
     for kind in attacked:
@@ -130,17 +137,19 @@ def main() -> None:
 
 def _outcome(kind: Kind) -> str | None:
     """What is wrong with how the input was treated; None if nothing is."""
-    signal.alarm(HANG_SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, HANG_SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, BLOCKED_SECONDS)
     try:
         kind.read()
     except InputError as error:
         return f"a message of {len(str(error))} characters" if len(str(error)) > LONGEST_MESSAGE else None
     except HangError:
-        return f"not read within {HANG_SECONDS} s"
+        return f"not read within {HANG_SECONDS} s of processor time, or {BLOCKED_SECONDS} s of waiting"
     except Exception:
         return traceback.format_exc(limit=-3)
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
     return None
 
 

@@ -244,6 +244,18 @@ def test_a_mistake_is_one_message_and_status_2(arguments, message, capsys, monke
     assert error.count("\n") == 1
 
 
+def test_ctrl_c_before_a_command_begins_is_no_traceback(monkeypatch, capsys):
+    def interrupted(arguments: list[str]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kmcl.cli.app.make_app", interrupted)
+    monkeypatch.setattr("kmcl.cli.app.leave_at_once", sys.exit)
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 130
+    assert capsys.readouterr().err == ""
+
+
 def test_predict_goes_on_past_an_unreadable_image(run: Path, photographs: Path):
     result = kmcl("predict", str(run), str(photographs), "--json", "--sigma")
     assert result.returncode == 1

@@ -14,6 +14,7 @@ SETTINGS = "settings"
 """The cell with the settings of the training, in whose place the test has tiny ones."""
 
 
+@pytest.mark.usefixtures("quick_figures")
 def test_every_cell_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     cells = [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]

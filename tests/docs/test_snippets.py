@@ -85,6 +85,14 @@ def check_command(arguments: list[str], block: Block) -> None:
         run(arguments, block.place)
 
 
+@pytest.fixture
+def few_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run ends long before its budget does: what runs make of their time is tested elsewhere."""
+    for name, value in {"FEWEST_TRIAL_STEPS": 1, "MOST_EPOCHS": 2, "MOST_STEPS": 1}.items():
+        monkeypatch.setattr(f"kmcl.training.schedule.{name}", value)
+
+
+@pytest.mark.usefixtures("few_epochs", "quick_figures")
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_snippets_do_what_they_say(page: Path, workspace: Path, monkeypatch, capsys):
     monkeypatch.chdir(workspace)

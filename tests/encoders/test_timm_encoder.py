@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kmcl.encoders import Encoder, EncoderFeatures, dry_run
+from kmcl.encoders import Encoder, EncoderFeatures, TimmEncoder, dry_run
 from kmcl.encoders.timm_encoder import build_encoder
 from kmcl.errors import InputError
 
@@ -90,6 +90,34 @@ def test_building_leaves_no_trace_of_the_dry_run() -> None:
     running_means = [v for k, v in encoder.state_dict().items() if k.endswith("running_mean")]
     assert running_means
     assert all(not mean.any() for mean in running_means)
+
+
+def test_encoders_that_are_built_alike_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = []
+
+    def counted(module: torch.nn.Module, in_channels: int, image_size: int) -> object:
+        runs.append((in_channels, image_size))
+        return dry_run(module, in_channels, image_size)
+
+    for module in ("timm_encoder", "cut"):
+        monkeypatch.setattr(f"kmcl.encoders.{module}.dry_run", counted)
+    monkeypatch.setattr("kmcl.encoders.meta_run._MEASURED", {})
+    first, again = (build_encoder("test_resnet", image_size=48, frozen_stages=2) for _ in range(2))
+    assert runs == [(3, 48)] * 2  # the whole and its first stages
+    assert (again.feature_dim, again.row_width) == (first.feature_dim, first.row_width)
+    deeper = build_encoder("test_resnet", image_size=48, frozen_stages=3)
+    assert deeper.row_width != first.row_width
+    larger = build_encoder("test_resnet", in_channels=1, image_size=64, frozen_stages=2)
+    assert larger.row_width > first.row_width
+    assert runs[2:] == [(3, 48), (1, 64), (1, 64)]
+
+
+def test_a_backbone_with_other_settings_is_measured_anew() -> None:
+    """Of the same name, class and weights: a pooling of stride 1 changes what comes after it."""
+    backbone = build_encoder("resnet18", image_size=64).backbone
+    before = TimmEncoder(backbone, "resnet18", 3, 64, frozen_stages=2).row_width
+    backbone.maxpool.stride = 1
+    assert TimmEncoder(backbone, "resnet18", 3, 64, frozen_stages=2).row_width > 3 * before
 
 
 @pytest.mark.parametrize("name", ["test_resnet", "test_vit"])

@@ -73,6 +73,19 @@ def test_half_precision_is_computed_in_float32(dtype):
     torch.testing.assert_close(result, log_kernel(features.float(), mixture.at_least_float32()))
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_gradients_of_float16_that_it_cannot_hold_are_limited(kernel):
+    """Features of 60,000: the gradients of Eq. 4 pass the largest number of float16, which is 65,504."""
+    mixture = make_mixture(kernel, 2, 3, 4, dtype=torch.float16)
+    features = torch.full((2, 4), 6e4, dtype=torch.float16)
+    tensors = [tensor.requires_grad_() for tensor in (features, mixture.means, mixture.variances)]
+    log_kernel(features, mixture).sum().backward()
+    for tensor in tensors:
+        assert tensor.grad is not None
+        assert torch.isfinite(tensor.grad).all()
+        assert tensor.grad.abs().max() >= 16376  # 65504 / 4, the limit
+
+
 def test_label_variances_have_one_number_per_label():
     for kernel in KERNELS:
         assert make_mixture(kernel, 2, 3, 4).label_variances.shape == (2, 3)

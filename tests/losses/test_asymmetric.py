@@ -102,11 +102,21 @@ def test_a_probability_exactly_at_the_margin_costs_nothing(negative_focus):
     assert logits.grad.item() == 0
 
 
-def test_no_absent_label_costs_less_than_nothing():
-    """Just above the margin, where log(1 - π + m) is rounding."""
-    for logit in torch.linspace(-2.9445, -2.9442, 150).tolist():
-        loss = asymmetric_loss(torch.tensor([[logit]]), torch.tensor([[0]]), negative_focus=0.0)
-        assert loss.item() >= 0
+@pytest.mark.parametrize(
+    ("dtype", "margin", "logit"),
+    [
+        (torch.float32, 0.35505622482262783, -0.5968869924545288),
+        (torch.float32, 0.681081794308848, 0.7587478160858154),
+        (torch.float32, 0.4946381272944208, -0.021448403596878052),
+        (torch.float64, 0.17874896285034944, -1.5248464533680537),
+        (torch.float64, 0.5329932107780009, 0.13216489082054664),
+    ],
+)
+def test_no_absent_label_costs_less_than_nothing(dtype, margin, logit):
+    """Just above the margin, where rounding makes log(1 - π + m) positive."""
+    logits = torch.tensor([[logit]], dtype=dtype)
+    loss = asymmetric_loss(logits, torch.zeros(1, 1), negative_focus=0.0, probability_margin=margin)
+    assert loss.item() >= 0
 
 
 @pytest.mark.usefixtures("no_shape_checks")

@@ -75,3 +75,14 @@ def test_rows_and_gradients_that_are_not_contiguous():
     (first,) = torch.autograd.grad((gather_rows(rows) ** 2).sum(), rows, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         first.sum().backward()
+
+
+@pytest.mark.usefixtures("group_of_one")
+def test_the_gradient_that_is_given_is_left_as_it_is(monkeypatch):
+    """It may be another tensor's too. Two processes with the same gradient: the sum is twice that."""
+    monkeypatch.setattr(distributed, "all_reduce", lambda total: total.mul_(2))
+    rows, given = torch.zeros(3, 2, requires_grad=True), torch.ones(3, 2)
+    gather_rows(rows).backward(given)
+    assert rows.grad is not None
+    assert (rows.grad == 2).all()
+    assert (given == 1).all()

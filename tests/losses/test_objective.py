@@ -132,6 +132,22 @@ def test_targets_of_another_shape_are_refused():
             use(make_targets(5, 3))
 
 
+@pytest.mark.usefixtures("no_shape_checks")
+def test_a_shape_is_refused_before_processes_exchange_anything(monkeypatch: pytest.MonkeyPatch):
+    """Others would wait for ever for a process that fails later."""
+
+    def exchange(*arguments: object) -> None:
+        raise AssertionError("exchanged")
+
+    monkeypatch.setattr("kmcl.losses.objective.is_distributed", lambda: True)
+    monkeypatch.setattr("kmcl.losses.objective.gather_candidates", exchange)
+    mixture = make_mixture("isotropic", 5, 4, 3)
+    with pytest.raises(ValueError, match=r"^targets must have the shape of the mixture's logits"):
+        kmcl_objective(torch.zeros(5, 3), mixture, make_targets(5, 3))
+    with pytest.raises(AssertionError, match="exchanged"):
+        kmcl_objective(torch.zeros(5, 3), mixture, make_targets(5, 4))
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("marker", [-1.0, float("nan")])
 def test_an_unknown_column_is_as_if_it_were_not_there(kernel, marker):

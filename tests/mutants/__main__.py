@@ -1,6 +1,6 @@
 """Plant faults in kernels, losses and evaluation, one at a time, and count those that the tests find.
 
-    make mutants                      # 150 of them, of every package, with seed 1
+    make mutants                      # 150 of them, 50 of each package, with seed 1
     make mutants SAMPLE=300 SEED=7
     python tests/mutants --package losses --sample 0    # all of one package
     python tests/mutants --only 1f2e3d4c,5b6a7988       # those again
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import shutil
@@ -42,7 +43,7 @@ EXPLAINED = Path(__file__).with_name("explained.toml")
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--sample", type=int, default=150, help="how many mutants; 0: all")
+    parser.add_argument("--sample", type=int, default=150, help="how many, of each package as many; 0: all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--package", choices=PACKAGES, action="append", help="default: all three")
     parser.add_argument("--only", type=lambda text: set(text.split(",")), help="the mutants of these numbers")
@@ -51,12 +52,14 @@ def main() -> int:
     )
     given = parser.parse_args()
     packages = tuple(given.package or PACKAGES)
-    mutants = [mutant for package in packages for mutant in mutants_in(package, explained=given.explained)]
-    if given.only:
-        mutants = [mutant for mutant in mutants if mutant.identity in given.only]
-    else:
-        random.Random(given.seed).shuffle(mutants)
-    mutants = [mutant for mutant in mutants[: given.sample or None] if mutant.compiles]
+    mutants = []
+    for package in packages:
+        found = mutants_in(package, explained=given.explained)
+        if given.only:
+            found = [mutant for mutant in found if mutant.identity in given.only]
+        random.Random(given.seed).shuffle(found)
+        mutants += found[: math.ceil(given.sample / len(packages)) or None]
+    mutants = [mutant for mutant in mutants if mutant.compiles]
     with tempfile.TemporaryDirectory(prefix="kmcl-mutants-") as folder:
         outcomes = run(mutants, Path(folder))
     return report(mutants, outcomes, packages)

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from kmcl.training.resolution import resolve_settings
+from made_once import made_once
 
 
-def train_small(folder: Path, method: str) -> Path:
+def train_small(folder: Path, method: str) -> None:
     from kmcl.training.train import train
 
     flags = {
@@ -23,17 +24,16 @@ def train_small(folder: Path, method: str) -> Path:
         "data_options": {"size": 120},
     }
     train(resolve_settings("digits", flags=flags), folder)
-    return folder
 
 
 @pytest.fixture(scope="session")
 def kernel_run(tmp_path_factory) -> Path:
-    return train_small(tmp_path_factory.mktemp("runs") / "kernels", "kmcl")
+    return made_once(tmp_path_factory, "kernels", lambda folder: train_small(folder, "kmcl"))
 
 
 @pytest.fixture(scope="session")
 def linear_run(tmp_path_factory) -> Path:
-    return train_small(tmp_path_factory.mktemp("runs") / "linear", "asl")
+    return made_once(tmp_path_factory, "linear", lambda folder: train_small(folder, "asl"))
 
 
 @pytest.fixture
@@ -47,4 +47,7 @@ def report_of_two(kernel_run: Path, linear_run: Path, tmp_path_factory) -> Path:
     from kmcl.reports import ReportSettings, write_report
 
     settings = ReportSettings(saliency="disagreement", num_images=2)
-    return write_report([kernel_run, linear_run], tmp_path_factory.mktemp("report"), settings)
+    folder = made_once(
+        tmp_path_factory, "report", lambda folder: write_report([kernel_run, linear_run], folder, settings)
+    )
+    return folder / "report.html"

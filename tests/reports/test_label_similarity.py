@@ -205,5 +205,9 @@ def test_given_groups_are_read_and_checked(tmp_path):
         file.write_text(json.dumps(content))
         with pytest.raises(InputError, match=message):
             read_groups(file, ("cat", "car", "dog"))
+    for broken in (b"\xff", b"[", 5000 * b"["):
+        file.write_bytes(broken)
+        with pytest.raises(InputError, match=r"groups\.json: cannot be read as label groups"):
+            read_groups(file, ("cat",))
     with pytest.raises(InputError, match="no such file"):
         read_groups(tmp_path / "nothing.yaml", ("cat",))

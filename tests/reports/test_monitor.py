@@ -154,11 +154,14 @@ def test_files_that_are_no_predictions_of_the_model_are_refused(run: Path, tmp_p
     (tmp_path / "broken.json").write_text('[{"image": "a"')
     (tmp_path / "broken.jsonl").write_text('{"image": "a"}\n')
     (tmp_path / "broken.parquet").write_bytes(b"PAR1")
+    parquet = write(tmp_path / "long.parquet", draw(5, seed=4)).read_bytes()
+    (tmp_path / "no text.parquet").write_bytes(parquet.replace(b"hot, dog", b"hot, do\xff"))
     for name, message in (
         ("twice.csv", "twice.csv: image '0.png' has label 'cat' twice"),
         ("broken.json", "broken.json: cannot be read as predictions"),
         ("broken.jsonl", "broken.jsonl: cannot be read as predictions"),
         ("broken.parquet", "broken.parquet: cannot be read as predictions"),
+        ("no text.parquet", "no text.parquet: cannot be read as predictions"),
         ("none.csv", "none.csv: there is no such file"),
         ("a.txt", "a.txt: must end with one of .csv, .json, .jsonl, .parquet"),
     ):

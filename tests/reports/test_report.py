@@ -38,13 +38,6 @@ def program() -> typer.Typer:
     return app
 
 
-@pytest.fixture
-def quick_figures(monkeypatch) -> None:
-    """Leaves out drawing and t-SNE, which other tests look at, where only words matter."""
-    monkeypatch.setattr("kmcl.reports.page.write_picture", lambda picture, folder: "<svg></svg>")
-    monkeypatch.setattr("kmcl.reports.features.embed", lambda features, seed: features[:, :2])
-
-
 class Images(HTMLParser):
     """Collects what every <img> has, and the anchors of sections."""
 

@@ -81,9 +81,10 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path):
         enter_plan(tmp_path, plan())
     with pytest.raises(InputError, match=r"holds no study: it has no study\.yaml"):
         read_plan(tmp_path)
-    (tmp_path / "study.yaml").write_text("kind: compare")
-    with pytest.raises(InputError, match=r"study\.yaml: is not the plan of a study"):
-        read_plan(tmp_path)
+    for content in (b"kind: compare", b"kind: \xff", b"kind: [compare", b"kind: " + 5000 * b"["):
+        (tmp_path / "study.yaml").write_bytes(content)
+        with pytest.raises(InputError, match=r"study\.yaml: is not the plan of a study"):
+            read_plan(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,21 @@ def finished(tmp_path_factory, weights_file: Path) -> Path:
     return folder
 
 
+class StopsAfter(Callback):
+    def __init__(self, epochs: int) -> None:
+        self.epochs = epochs
+
+    def on_train_epoch_start(self, trainer, pl_module) -> None:
+        if trainer.current_epoch == self.epochs:
+            raise RuntimeError("stopped by the test")
+
+
+def prepare(settings: TrainingSettings, folder: Path, output: Console) -> None:
+    """The start of a run, with all its features, up to the first epoch."""
+    with pytest.raises(RuntimeError, match="stopped by the test"):
+        train(settings, folder, output, callbacks=[StopsAfter(0)])
+
+
 def test_predictions_are_those_of_the_saved_model_on_the_images(finished: Path):
     predictor = load(finished / "run")
     for name in ("val", "test"):
@@ -138,7 +153,7 @@ def test_other_methods_seeds_and_more_views_find_the_files(
         output,
     )
     assert "features of" not in said(output)
-    train(settings_with(cache, cached_views=3, sampling="partners", **common), tmp_path / "three", output)
+    prepare(settings_with(cache, cached_views=3, sampling="partners", **common), tmp_path / "three", output)
     assert "features of train, view 3 of 3: 120 images" in said(output)
     assert "features of train, view 1" not in said(output)
     assert "features of val" not in said(output)
@@ -162,20 +177,11 @@ def test_whatever_changes_the_features_changes_their_file(
 ):
     output = console()
     settings = settings_with(finished / "cache", **({"weights": str(weights_file), "epochs": 1} | change))
-    train(settings, tmp_path / "run", output)
+    prepare(settings, tmp_path / "run", output)
     assert "features of train, view 2 of 2: 120 images" in said(output)
     # The first view and that of val are not augmented.
     for view in ("features of train, view 1 of 2: 120 images", "features of val"):
         assert (view in said(output)) == ("augmentation" not in change)
-
-
-class StopsAfter(Callback):
-    def __init__(self, epochs: int) -> None:
-        self.epochs = epochs
-
-    def on_train_epoch_start(self, trainer, pl_module) -> None:
-        if trainer.current_epoch == self.epochs:
-            raise RuntimeError("stopped by the test")
 
 
 def test_a_resumed_run_comes_to_the_same_numbers(tmp_path: Path):

@@ -95,7 +95,9 @@ def test_there_is_a_usable_model_before_the_first_epoch(tmp_path: Path, monkeypa
     assert val_map > 25
 
 
-def test_a_given_rate_is_not_searched(tmp_path: Path):
+def test_a_given_rate_is_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("kmcl.training.schedule.MOST_EPOCHS", 1)
+    monkeypatch.setattr("kmcl.training.schedule.MOST_STEPS", 1)
     console = Console(file=io.StringIO(), width=200)
     settings = settings_with(tmp_path / "cache", budget="6s", to_choose=("epochs",))
     train(settings, tmp_path / "run", console)

@@ -123,6 +123,7 @@ def test_a_part_that_this_encoder_cannot_have_is_refused():
         ("data: x\noptimisation: 3\n", r"my\.yaml: optimisation must hold its settings as name: value lines"),
         ("- a\n- b\n", r"my\.yaml: must hold groups of settings; it holds a list"),
         ("a: [\n", r"my\.yaml, line 2: is not YAML"),
+        pytest.param("a: " + 5000 * "[", r"my\.yaml: is nested too deeply", id="nested"),
         ("", r"my\.yaml: data must be given"),
     ],
 )

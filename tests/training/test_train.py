@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -200,15 +201,14 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path, monkeypatch):
     assert resume(tmp_path / "run")["test"] is not None
 
 
-def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path: Path, monkeypatch):
-    """A real write error: the process may not write files larger than the first checkpoint."""
+def test_a_full_disk_leaves_the_last_good_checkpoint(finished: Path, tmp_path: Path):
+    """A real write error: the process may not write files larger than half of the checkpoint."""
     import resource
 
     from kmcl.storage.atomic import WriteError
     from kmcl.training import checkpoints
 
-    run = tmp_path / "run"
-    train(tiny_settings(epochs=1), run)
+    run = shutil.copytree(finished, tmp_path / "run")
     good = (run / "checkpoints" / "last.ckpt").read_bytes()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -226,9 +226,8 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path: Path, monkeypatch
     assert list((run / "checkpoints").iterdir()) == [run / "checkpoints" / "last.ckpt"]
 
 
-def test_a_broken_checkpoint_is_named(tmp_path: Path):
-    run = tmp_path / "run"
-    train(tiny_settings(epochs=1), run)
+def test_a_broken_checkpoint_is_named(finished: Path, tmp_path: Path):
+    run = shutil.copytree(finished, tmp_path / "run")
     (run / "metrics.json").unlink()
     checkpoint = run / "checkpoints" / "last.ckpt"
     checkpoint.write_bytes(checkpoint.read_bytes()[:1000])

@@ -105,6 +105,8 @@ def main() -> None:
         if stop.code in (INTERRUPTED, TERMINATED):
             leave_at_once(stop.code)
         raise
+    except KeyboardInterrupt:  # Ctrl-C before the command has begun
+        leave_at_once(INTERRUPTED)
     except InputError as error:
         typer.echo(f"kmcl: {error}", err=True)
         sys.exit(2)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from kmcl.storage.archives import ARCHIVE_ERRORS
 from kmcl.storage.atomic import replacing
 
 Arrays = dict[str, npt.NDArray[np.generic]]
@@ -47,7 +47,7 @@ def cached_arrays(name: str, sources: Sequence[Path], version: str, compute: Cal
     try:
         with np.load(path, allow_pickle=False) as stored:
             return {key: stored[key] for key in stored.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
+    except ARCHIVE_ERRORS:
         pass
     arrays = compute()
     try_to_write(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]

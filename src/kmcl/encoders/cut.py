@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from kmcl.encoders.interface import StageTaps
-from kmcl.encoders.meta_run import dry_run, evaluating
+from kmcl.encoders.meta_run import dry_run, evaluating, measured_once
 from kmcl.encoders.stages import find_stages, not_cuttable, statistics_of
 from kmcl.shapes import Float
 
@@ -47,9 +47,11 @@ class EncoderCut:
         self._first = stages.first(num_stages)
         self._with_statistics = frozenset(stages.with_statistics(num_stages))
         self._parameters = stages.parameters
-        taps: StageTaps = dry_run(_FirstStages(self), in_channels, input_size)
-        self.map_shape = tuple(taps.maps.shape[1:])
-        self.statistic_widths = tuple(statistics.shape[1] for statistics in taps.statistics)
+        self.map_shape, self.statistic_widths = measured_once(
+            backbone,
+            *("taps", encoder_name, num_stages, in_channels, input_size),
+            measure=lambda: self._tap_shapes(in_channels, input_size),
+        )
         self._check(encoder_name, in_channels, input_size)
 
     def run_first(self, images: Float[Tensor, "B C H W"]) -> StageTaps:
@@ -104,6 +106,10 @@ class EncoderCut:
         else:
             maps = maps.reshape(-1, *self.map_shape)
         return StageTaps(maps, tuple(statistics))
+
+    def _tap_shapes(self, in_channels: int, input_size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        taps: StageTaps = dry_run(_FirstStages(self), in_channels, input_size)
+        return tuple(taps.maps.shape[1:]), tuple(statistics.shape[1] for statistics in taps.statistics)
 
     def _check(self, encoder_name: str, in_channels: int, input_size: int) -> None:
         """Refuse a backbone whose forward does more than its first stages followed by the rest."""

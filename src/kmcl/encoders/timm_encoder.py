@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from kmcl.encoders.cut import EncoderCut
 from kmcl.encoders.images import check_image_shape, values_per_channel
 from kmcl.encoders.interface import Encoder, EncoderFeatures
-from kmcl.encoders.meta_run import dry_run
+from kmcl.encoders.meta_run import dry_run, measured_once
 from kmcl.encoders.registry import ENCODERS
 from kmcl.encoders.stages import find_stages
 from kmcl.encoders.torchvision_operators import declare_missing_operators
@@ -60,7 +60,11 @@ class TimmEncoder(Encoder):
         if taps and frozen_stages < 1:
             raise InputError(f"taps need frozen_stages of at least 1; got {frozen_stages}")
         config: dict[str, Any] = backbone.pretrained_cfg  # type: ignore[assignment]
-        layout = _find_layout(backbone, name, in_channels, input_size)
+        layout = measured_once(
+            backbone,
+            *("layout", name, in_channels, input_size),
+            measure=lambda: _find_layout(backbone, name, in_channels, input_size),
+        )
         self.name = name
         self.in_channels = in_channels
         self.input_size = input_size

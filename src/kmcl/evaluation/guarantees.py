@@ -152,7 +152,7 @@ def positives_of_label(predictions: Predictions, label: int) -> Positives:
     """The images with a label; those of one group share its weight of 1."""
     there = predictions.positive[:, label]
     units = exchangeable_units(predictions)
-    counts = np.bincount(units[there], minlength=1)
+    counts = np.bincount(units[there])
     weights = 1 / counts[units[there]]
     num_units = int((counts > 0).sum())
     return Positives(predictions.scores[there, label], weights, num_units, not _is_grouped(units))
@@ -217,8 +217,8 @@ def _false_predictions(
     sums, counts = np.zeros((2, num))
     for place in range(num):
         predicted = reached <= place
-        of_unit = np.bincount(units[predicted], minlength=1)
-        false_of_unit = np.bincount(units[predicted], weights=wrong[predicted], minlength=1)
+        of_unit = np.bincount(units[predicted])
+        false_of_unit = np.bincount(units[predicted], weights=wrong[predicted])
         sums[place] = (false_of_unit / np.maximum(of_unit, 1)).sum()
         counts[place] = (of_unit > 0).sum()
     return sums, counts

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -13,6 +11,7 @@ import numpy.typing as npt
 
 from kmcl.data.dataset import UNKNOWN
 from kmcl.errors import InputError
+from kmcl.storage.archives import ARCHIVE_ERRORS
 from kmcl.storage.atomic import write_with
 
 FORMAT = "kmcl-predictions-1"
@@ -133,16 +132,7 @@ class Predictions:
             raise InputError(f"{path}: no such file of predictions") from error
         except InputError:
             raise
-        except (
-            OSError,
-            EOFError,
-            ValueError,
-            KeyError,
-            RuntimeError,
-            zipfile.BadZipFile,
-            zlib.error,
-        ) as error:
-            # RuntimeError: an entry that says it is encrypted, or compressed in an unknown way.
+        except ARCHIVE_ERRORS as error:
             raise InputError(f"{path}: cannot be read as predictions ({error})") from error
         found = str(arrays.pop("format", "none"))
         if found != FORMAT:

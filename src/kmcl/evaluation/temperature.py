@@ -125,7 +125,7 @@ def _fit(logits: Values, positive: Mask, prior: _Line, with_bias: bool, prior_co
         return prior
     centre = np.array(prior)
     free = np.array([True, with_bias])
-    bounds = np.array([[1 / HIGHEST_TEMPERATURE, -np.inf], [1 / LOWEST_TEMPERATURE, np.inf]])
+    lowest, highest = (1 / HIGHEST_TEMPERATURE, -np.inf), (1 / LOWEST_TEMPERATURE, np.inf)
     curvature = np.diag(_derivatives(logits, positive, centre)[1])
     # The 1 keeps a finite optimum where all scores are saturated and the likelihood is flat.
     stiffness = (curvature + 1.0) * prior_count / rarer
@@ -143,7 +143,7 @@ def _fit(logits: Values, positive: Mask, prior: _Line, with_bias: bool, prior_co
         gradient, hessian = _derivatives(logits, positive, line)
         gradient += stiffness * (line - centre)
         hessian += np.diag(stiffness)
-        outward = ((line <= bounds[0]) & (gradient > 0)) | ((line >= bounds[1]) & (gradient < 0))
+        outward = ((line <= lowest) & (gradient > 0)) | ((line >= highest) & (gradient < 0))
         moving = np.flatnonzero(free & ~outward)
         if not len(moving):
             break
@@ -151,14 +151,14 @@ def _fit(logits: Values, positive: Mask, prior: _Line, with_bias: bool, prior_co
         ridge = 1e-12 * np.eye(len(moving))
         step[moving] = np.linalg.solve(hessian[np.ix_(moving, moving)] + ridge, gradient[moving])
         size = 1.0
-        next_line = np.clip(line - step, *bounds)
+        next_line = np.clip(line - step, lowest, highest)
         # The remaining decrease is about half of this; below 1e-8 it is dominated by rounding of the sum.
         if gradient @ step < 1e-8:
             line = next_line
             break
         while (better := objective(next_line)) > value and size > 1e-6:
             size /= 2
-            next_line = np.clip(line - size * step, *bounds)
+            next_line = np.clip(line - size * step, lowest, highest)
         line, value = next_line, better
     return _Line(float(line[0]), float(line[1]))
 

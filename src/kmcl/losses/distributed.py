@@ -37,8 +37,7 @@ def gather_candidates(mixture: KernelMixture, targets: Tensor | Targets) -> Cand
 
 def gather_targets(targets: Targets) -> Targets:
     """The targets of every process, in rank order, in one exchange."""
-    masks = torch.stack([targets.positive, targets.negative], dim=1)
-    gathered = gather_rows(masks.to(torch.uint8)).bool()  # gloo exchanges no bool
+    gathered = gather_rows(torch.stack([targets.positive, targets.negative], dim=1))
     return Targets(gathered[:, 0], gathered[:, 1])
 
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from kmcl.encoders import Encoder, dry_run, open_encoder
+from kmcl.encoders import Encoder, EncoderFeatures, dry_run, open_encoder
+from kmcl.encoders.meta_run import dry_call
 
 __all__ = [
     "Complexity",
+    "EncoderCount",
+    "count_encoder",
     "measure_complexity",
     "own_image_size",
     "unallocated_encoder",
@@ -41,22 +44,38 @@ class Complexity:
         return self.macs / 1e9
 
 
+class EncoderCount(NamedTuple):
+    """features: of one image, on the meta device. macs: that they take."""
+
+    features: EncoderFeatures
+    macs: int
+
+
+def count_encoder(encoder: Encoder, image_size: int | None = None) -> EncoderCount:
+    """Count an encoder alone; image_size: by default what it was built for."""
+    with FlopCounterMode(display=False) as counter:
+        features = dry_run(encoder, encoder.in_channels, image_size or encoder.input_size)
+    return EncoderCount(features, counter.get_total_flops() // 2)
+
+
 def measure_complexity(
     encoder: Encoder,
     head: nn.Module,
     image_size: int | None = None,
     reads: Literal["pooled", "features"] = "pooled",
+    counted: EncoderCount | None = None,
 ) -> Complexity:
     """Count an encoder with any head on it.
 
     image_size: side of the square images; by default what the encoder was built for.
     reads: whether the head is called with the pooled features or with the whole `EncoderFeatures`.
+    counted: the encoder's own count, where it is known.
     """
-    classifier = _EncoderAndHead(encoder, head, reads)
+    features, macs = counted or count_encoder(encoder, image_size)
     with FlopCounterMode(display=False) as counter:
-        dry_run(classifier, encoder.in_channels, image_size or encoder.input_size)
-    parameters = sum(parameter.numel() for parameter in classifier.parameters())
-    return Complexity(parameters, counter.get_total_flops() // 2)
+        dry_call(head, features.pooled if reads == "pooled" else features)
+    parameters = sum(parameter.numel() for parameter in {*encoder.parameters(), *head.parameters()})
+    return Complexity(parameters, macs + counter.get_total_flops() // 2)
 
 
 def own_image_size(encoder: str) -> int:
@@ -69,15 +88,3 @@ def unallocated_encoder(name: str, image_size: int | None) -> Encoder:
     """An encoder on the meta device: shapes without values."""
     with torch.device("meta"):
         return open_encoder(name, image_size=image_size)
-
-
-class _EncoderAndHead(nn.Module):
-    def __init__(self, encoder: Encoder, head: nn.Module, reads: Literal["pooled", "features"]) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.head = head
-        self.reads = reads
-
-    def forward(self, images: Tensor) -> Any:
-        features = self.encoder(images)
-        return self.head(features.pooled if self.reads == "pooled" else features)

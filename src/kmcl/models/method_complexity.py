@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import torch
@@ -10,7 +11,13 @@ from kmcl.errors import InputError
 from kmcl.kernels import KERNELS, kernel_family
 from kmcl.methods import METHODS, MethodOptions, find_method, read_options
 from kmcl.methods.kmcl import KmclOptions
-from kmcl.models.complexity import Complexity, measure_complexity, unallocated_encoder
+from kmcl.models.complexity import (
+    Complexity,
+    EncoderCount,
+    count_encoder,
+    measure_complexity,
+    unallocated_encoder,
+)
 
 
 class MeasuredMethod(NamedTuple):
@@ -33,7 +40,14 @@ def measure_method(
     built_encoder = unallocated_encoder(encoder, image_size)
     with torch.device("meta"):
         head = find_method(options.name).build_head(built_encoder, num_labels, options)
-    return measure_complexity(built_encoder, head, reads="features")
+    counted = _count_unallocated(encoder, image_size)
+    return measure_complexity(built_encoder, head, reads="features", counted=counted)
+
+
+@functools.lru_cache(maxsize=8)
+def _count_unallocated(encoder: str, image_size: int | None) -> EncoderCount:
+    """An encoder is counted once for all methods on it."""
+    return count_encoder(unallocated_encoder(encoder, image_size))
 
 
 def measure_methods(

@@ -68,7 +68,7 @@ def read_groups(path: Path, labels: tuple[str, ...]) -> LabelGroups:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file of label groups") from None
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read as label groups: {error}") from error
     if not isinstance(content, dict) or not all(isinstance(value, list) for value in content.values()):
         raise InputError(f"{path}: must map the name of each group to a list of labels")

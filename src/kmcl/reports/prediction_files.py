@@ -49,7 +49,7 @@ def _read_file(path: Path, labels: Sequence[str]) -> pd.DataFrame:
         return _checked(wide, labels)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    except (ValueError, TypeError, KeyError, OSError) as error:
+    except Exception as error:  # pyarrow's errors have no base but Exception
         raise InputError(f"{path}: cannot be read as predictions: {error}") from error
 
 

@@ -187,7 +187,7 @@ def _read_json(path: Path) -> JsonObject:
         values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
     if not isinstance(values, dict):
         raise InputError(f"{path}: is not a JSON object")

@@ -201,7 +201,12 @@ def read_plan(folder: Path) -> StudyPlan:
         return StudyPlan(found["kind"], values, variants, tuple(found["seeds"]), found["reference"], search)
     except FileNotFoundError:
         raise InputError(f"{folder}: holds no study: it has no {file.name}") from None
-    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+    except InputError:
+        raise
+    except (
+        *(OSError, ValueError, yaml.YAMLError, RecursionError),
+        *(KeyError, TypeError, AttributeError),  # YAML, but of something else
+    ) as error:
         raise InputError(f"{file}: is not the plan of a study: {error}") from error
 
 

@@ -97,7 +97,7 @@ def setting_value(text: str) -> Any:
     """Numbers, true, false and null as in a settings file (where 1e-3 would be text); text otherwise."""
     try:
         return float(text) if re.fullmatch(r"[+-]?[\d.]+[eE][+-]?\d+", text) else yaml.safe_load(text)
-    except (ValueError, yaml.YAMLError):
+    except (ValueError, yaml.YAMLError, RecursionError):
         return text
 
 

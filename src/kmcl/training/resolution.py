@@ -172,6 +172,8 @@ def _read_yaml(path: Path) -> dict[Any, Any]:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         raise InputError(f"{path}{line}: is not YAML: {getattr(error, 'problem', error)}") from error
+    except RecursionError as error:
+        raise InputError(f"{path}: is nested too deeply") from error
     if values is None:
         return {}
     if not isinstance(values, dict):

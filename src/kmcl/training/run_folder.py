@@ -112,7 +112,7 @@ class RunFolder:
             raise InputError(
                 f"{self.path}: is not a finished run: it has no {self.metrics_file.name}; --resume it"
             ) from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{self.metrics_file}: is not JSON: {error}") from error
         return metrics
 

@@ -99,6 +99,14 @@ def test_files_that_are_no_archive(tmp_path: Path) -> None:
     (tmp_path / "a.npz").write_bytes(b"PK no zip")
     np.savez(tmp_path / "b.npz", other=np.zeros(3))
     np.savez(tmp_path / "c.npz", train_images=np.zeros((2, 4, 4), dtype=np.uint8))
-    for name, message in (("a", "cannot be read"), ("b", "has no train_images"), ("c", "train_labels")):
+    write_archive(tmp_path / "d.npz", (28, 28), 14)
+    whole = (tmp_path / "d.npz").read_bytes()
+    (tmp_path / "d.npz").write_bytes(whole[:60] + bytes(400) + whole[460:])  # no deflated data
+    for name, message in (
+        ("a", "cannot be read"),
+        ("b", "has no train_images"),
+        ("c", "train_labels"),
+        ("d", "cannot be read"),
+    ):
         with pytest.raises(InputError, match=message):
             open_dataset(f"medmnist:{tmp_path / name}.npz")

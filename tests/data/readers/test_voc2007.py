@@ -98,6 +98,10 @@ def test_errors_name_the_file(devkit: Path, tmp_path: Path) -> None:
     (root / "Annotations/000007.xml").unlink()
     with pytest.raises(InputError, match=r"trainval\.txt line 2: annotation .*000007\.xml is missing"):
         open_dataset(f"voc2007:{devkit}")
+    with (root / "ImageSets/Main/trainval.txt").open("w") as file:
+        file.write(300 * "7" + "\n")
+    with pytest.raises(InputError, match=r"trainval\.txt line 1: annotation .*777.* is missing"):
+        open_dataset(f"voc2007:{devkit}")
     with pytest.raises(InputError, match="holds no VOC2007"):
         open_dataset(f"voc2007:{root / 'JPEGImages'}")
     with pytest.raises(InputError, match="does not exist"):

@@ -20,6 +20,7 @@ from kmcl.serving.export import export_model
 from kmcl.serving.service import throughput
 from kmcl.serving.service.application import create_application
 from kmcl.serving.service.settings import ServiceSettings
+from made_once import made_once
 
 LABELS = ("ant", "bee", "cat & dog", "emu")
 
@@ -69,10 +70,13 @@ def predictor() -> Predictor:
 def exported(tmp_path_factory) -> Path:
     """The same model as an ONNX file."""
     pytest.importorskip("onnx", reason="the extra export is not installed")
-    path = tmp_path_factory.mktemp("exported") / "model.onnx"
-    images = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), dtype=np.uint8)
-    export_model(make_predictor(), path, images)
-    return path
+
+    def export(folder: Path) -> None:
+        folder.mkdir()
+        images = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), dtype=np.uint8)
+        export_model(make_predictor(), folder / "model.onnx", images)
+
+    return made_once(tmp_path_factory, "exported", export) / "model.onnx"
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from kmcl.data.readers.reader import Reader
 from kmcl.data.source_cache import cache_folder, fingerprint, try_to_write
 from kmcl.data.splitting import finish_splits
 from kmcl.errors import InputError
+from kmcl.storage.archives import ARCHIVE_ERRORS
 
 CACHE_VERSION = "medmnist-1"
 MAPPED_BYTES = 1 << 30  # ChestMNIST at 224 pixels has 3.9 GB of training images; at 64 0.3 GB
@@ -47,7 +48,7 @@ def read_medmnist(path: Path, options: MedmnistOptions) -> Dataset:
             images = {name: _open_images(path, content, members[f"{name}_images"]) for name in labels}
     except KeyError as error:
         raise InputError(f"MedMNIST archive {path}: {error.args[0]}") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except ARCHIVE_ERRORS as error:
         raise InputError(f"MedMNIST archive {path} cannot be read: {error}") from error
     if not labels:
         raise InputError(f"MedMNIST archive {path} has no train_images, val_images or test_images")

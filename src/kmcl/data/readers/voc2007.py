@@ -8,6 +8,7 @@ evaluation there, according to the VOC rules, and is by default positive in trai
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
@@ -87,7 +88,7 @@ def _read_split(root: Path, list_path: Path, options: VocOptions) -> Split:
     difficult = np.zeros_like(shown)
     for row, (number, image_id) in enumerate(ids):
         annotation = root / "Annotations" / f"{image_id}.xml"
-        if not annotation.is_file():
+        if not os.path.isfile(annotation):  # unlike Path.is_file, False for a name that is too long
             raise InputError(f"VOC image list {list_path} line {number}: annotation {annotation} is missing")
         _read_annotation(annotation, shown[row], difficult[row])
     only_difficult = difficult & ~shown
