@@ -12,8 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from kmcl.cli.app import make_app
+from kmcl.data.writers.labelstudio import LOCAL_FILES, labeling_interface
 from kmcl.errors import InputError
-from kmcl.labelling.label_studio_tasks import LOCAL_FILES, label_config, make_task
+from kmcl.labelling.label_studio_tasks import make_task
 from kmcl.labelling.strategies import NOISE, STRATEGIES, Candidates, similarities
 
 
@@ -78,7 +79,7 @@ def test_tasks_of_label_studio() -> None:
     prediction = task["predictions"][0]
     assert prediction["result"][0]["value"] == {"choices": ["cat", "a<b"]}
     assert prediction["score"] == 0.8
-    config = ElementTree.fromstring(label_config(("cat", "dog", "a<b")))
+    config = ElementTree.fromstring(labeling_interface(("cat", "dog", "a<b")))
     choices = config.find("Choices")
     assert choices is not None
     assert choices.attrib["choice"] == "multiple"

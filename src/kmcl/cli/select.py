@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Optional
 
 import typer
 
-from kmcl.cli.image_paths import find_images
+from kmcl.data.image_paths import find_images
 from kmcl.errors import InputError
 
 if TYPE_CHECKING:
@@ -97,8 +97,10 @@ def _write(
     url_prefix: str | None,
     url_root: Path | None,
 ) -> Path:
+    from kmcl.data.readers.labelstudio import CONFIG
+    from kmcl.data.writers.labelstudio import LOCAL_FILES, labeling_interface
     from kmcl.labelling.contact_sheet import write_contact_sheet
-    from kmcl.labelling.label_studio_tasks import LOCAL_FILES, label_config, make_task
+    from kmcl.labelling.label_studio_tasks import make_task
     from kmcl.labelling.next_images import chosen_to_csv
     from kmcl.storage.atomic import write_text
 
@@ -111,7 +113,7 @@ def _write(
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / "images.csv", chosen_to_csv(chosen, labels))
         write_text(folder / "tasks.json", json.dumps(tasks, indent=1) + "\n")
-        write_text(folder / "label_config.xml", label_config(labels))
+        write_text(folder / CONFIG, labeling_interface(labels))
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from error
     return write_contact_sheet(folder, run_name, chosen, labels)

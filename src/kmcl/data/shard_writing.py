@@ -12,12 +12,8 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
-from PIL import Image
-
-from kmcl.data.dataset import UNKNOWN, Dataset, ImageStore, Split
-from kmcl.data.files import ImageFiles
-from kmcl.data.selection import SelectedImages
-from kmcl.data.tar_images import TarImages
+from kmcl.data.dataset import UNKNOWN, Dataset, Split
+from kmcl.data.writers.images import encoded_image
 from kmcl.errors import InputError
 from kmcl.storage.atomic import replacing, write_json
 
@@ -52,7 +48,7 @@ def write_shards(
 
 
 def _add(archive: tarfile.TarFile, labels: tuple[str, ...], split: Split, row: int) -> None:
-    content, suffix = _encoded(split.images, row)
+    content, suffix = encoded_image(split.images, row)
     targets = split.targets[row]
     sample: dict[str, object] = {
         "labels": [label for label, value in zip(labels, targets, strict=True) if value == 1],
@@ -66,21 +62,3 @@ def _add(archive: tarfile.TarFile, labels: tuple[str, ...], split: Split, row: i
         member = tarfile.TarInfo(f"{row:08d}{ending}")  # times and owners stay 0: equal data, equal files
         member.size = len(data)
         archive.addfile(member, io.BytesIO(data))
-
-
-def _encoded(store: ImageStore, index: int) -> tuple[bytes, str]:
-    """The bytes of an image as they are stored, if they are in a file; else as PNG. With the suffix."""
-    while isinstance(store, SelectedImages):
-        store, index = store.images, int(store.indices[index])
-    if isinstance(store, ImageFiles):
-        path = Path(store.name(index))
-        try:
-            return path.read_bytes(), path.suffix.lower()
-        except OSError as error:
-            raise InputError(f"image {path} cannot be read: {error.strerror}") from error
-    if isinstance(store, TarImages):
-        member = store.member(index)
-        return member.read(), Path(member.member).suffix.lower()
-    buffer = io.BytesIO()
-    Image.fromarray(store.load(index)).save(buffer, "PNG")
-    return buffer.getvalue(), ".png"

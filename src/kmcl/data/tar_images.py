@@ -80,6 +80,10 @@ class TarImages:
     def name(self, index: int) -> str:
         return self.member(index).name
 
+    def encoded(self, index: int) -> bytes:
+        """The bytes of the file."""
+        return self.member(index).read()
+
     def load(self, index: int, min_side: int | None = None) -> npt.NDArray[np.uint8]:
         return self.member(index).load(min_side)
 

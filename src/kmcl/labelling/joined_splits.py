@@ -3,46 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from kmcl.data.dataset import Dataset, ImageStore, Split
+from kmcl.data.dataset import Dataset, Split
+from kmcl.data.selection import JoinedImages
 from kmcl.labelling.image_features import FeatureExtractor, ImageFeatures
-
-
-@dataclass(frozen=True)
-class JoinedImages:
-    """The images of several stores, one store after the other."""
-
-    stores: tuple[ImageStore, ...]
-
-    def __len__(self) -> int:
-        return sum(map(len, self.stores))
-
-    def name(self, index: int) -> str:
-        store, place = self._find(index)
-        return store.name(place)
-
-    def load(self, index: int, min_side: int | None = None) -> npt.NDArray[np.uint8]:
-        store, place = self._find(index)
-        return store.load(place, min_side)
-
-    def _find(self, index: int) -> tuple[ImageStore, int]:
-        for store in self.stores:
-            if index < len(store):
-                return store, index
-            index -= len(store)
-        raise IndexError(index)
 
 
 def join_splits(dataset: Dataset) -> Split:
     """One split with the rows of all, in the dataset's order."""
     splits = list(dataset.splits.values())
     return Split(
-        images=JoinedImages(tuple(split.images for split in splits)),
+        images=JoinedImages([split.images for split in splits]),
         targets=np.concatenate([split.targets for split in splits]),
         groups=_joined([split.groups for split in splits]),
         lines=_joined([split.lines for split in splits]),

@@ -1,34 +1,19 @@
 """Images as tasks of Label Studio, with predictions that people correct instead of starting from nothing.
 
-The project needs the labelling configuration of `label_config`, and local files or the images' web addresses.
+The project needs the interface of `labeling_interface`, and local files or the images' web addresses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 
+from kmcl.data.writers.labelstudio import CONTROL, OBJECT
 from kmcl.evaluation.ranking import Values
-
-IMAGE, CHOICES = "image", "labels"
-"""Names in the labelling configuration."""
-LOCAL_FILES = "/data/local-files/?d="
-"""How Label Studio names a file below LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT."""
-
-
-def label_config(labels: Sequence[str]) -> str:
-    """The labelling configuration: one image, any number of the labels."""
-    choices = "\n".join(f'    <Choice value="{escape(label)}"/>' for label in labels)
-    return (
-        f'<View>\n  <Image name="{IMAGE}" value="${IMAGE}"/>\n'
-        f'  <Choices name="{CHOICES}" toName="{IMAGE}" choice="multiple" showInline="true">\n{choices}\n'
-        "  </Choices>\n</View>\n"
-    )
 
 
 def make_task(
@@ -53,13 +38,13 @@ def make_task(
     chosen = [label for label, is_there in zip(labels, present, strict=True) if is_there]
     score = float(probabilities[present].mean()) if chosen else float((1 - probabilities).min())
     result = {
-        "from_name": CHOICES,
-        "to_name": IMAGE,
+        "from_name": CONTROL,
+        "to_name": OBJECT,
         "type": "choices",
         "value": {"choices": chosen},
     }
     prediction = {"model_version": model_version, "score": round(score, 4), "result": [result]}
     return {
-        "data": {IMAGE: prefix + quote(path.as_posix().lstrip("/"))},
+        "data": {OBJECT: prefix + quote(path.as_posix().lstrip("/"))},
         "predictions": [prediction],
     }

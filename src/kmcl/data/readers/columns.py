@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from kmcl.data.dataset import Dataset, Split
+from kmcl.data.dataset import Dataset, ImageStore, Split
 from kmcl.data.files import require_folder
 from kmcl.data.image_lookup import FolderIndex, find_images, lookup_notes
 from kmcl.data.label_parents import contradictions, read_parents, without_descendants

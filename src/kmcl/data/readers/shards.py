@@ -21,9 +21,9 @@ import numpy as np
 
 from kmcl.data.dataset import UNKNOWN, Dataset, Split
 from kmcl.data.files import require_folder
-from kmcl.data.readers.columns import SPLIT_SPELLINGS
 from kmcl.data.readers.options import CutOptions, Names
 from kmcl.data.readers.reader import Reader
+from kmcl.data.readers.split_names import SPLIT_SPELLINGS
 from kmcl.data.selection import select
 from kmcl.data.shard_writing import FORMAT, INDEX
 from kmcl.data.source_cache import Arrays, cached_arrays

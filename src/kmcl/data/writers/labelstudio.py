@@ -20,6 +20,9 @@ from kmcl.storage.atomic import write_text
 
 TASKS = "tasks.json"
 CONTROL, OBJECT = "labels", "image"
+"""Names in the labeling interface."""
+LOCAL_FILES = "/data/local-files/?d="
+"""How Label Studio names a file below LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT."""
 
 
 def write_labelstudio(dataset: Dataset, folder: Path, on_image: OnImage | None) -> str:
@@ -48,7 +51,7 @@ def _task(number: int, image: WrittenImage, labels: tuple[str, ...]) -> dict[str
     chosen = [label for label, target in zip(labels, image.targets, strict=True) if target == 1]
     unknown = [label for label, target in zip(labels, image.targets, strict=True) if target == UNKNOWN]
     data: dict[str, Any] = {
-        OBJECT: f"/data/local-files/?d={quote(f'{IMAGES}/{image.name}')}",
+        OBJECT: LOCAL_FILES + quote(f"{IMAGES}/{image.name}"),
         "split": image.split,
     }
     if image.group:
