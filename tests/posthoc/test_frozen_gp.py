@@ -11,7 +11,7 @@ import torch
 from kmcl.encoders.timm_encoder import build_encoder
 from kmcl.evaluation.predictions import Predictions
 from kmcl.posthoc.frozen_gp import DEFAULT_SMOOTHNESS, SMOOTHNESS, WEIGHTS, FrozenFeatureGP
-from kmcl.training.posthoc_fitting import map_of_logits
+from kmcl.training.posthoc_fitting import auc_of_logits
 from random_inputs import make_targets
 
 NUM_STAGES = 2
@@ -145,17 +145,17 @@ def test_val_decides_how_smooth_it_is(smoothness):
 
 
 @pytest.mark.parametrize("smoothness", SMOOTHNESS)
-@pytest.mark.parametrize(("wanted", "found"), [(0.1, 0.0), (0.6, 0.5), (1.2, 1.0), (5.0, 2.0)])
+@pytest.mark.parametrize(("wanted", "found"), [(0.1, 0.0), (0.6, 0.5), (1.2, 1.0), (5.0, 4.0), (50.0, 8.0)])
 def test_smoothness_by_the_process_alone_then_the_weight(smoothness, wanted, found):
-    """Beside logits 7, a score that sees how far the sum is from 7 + `wanted` times the process."""
+    """Beside logits 100, a score that sees how far the sum is from 100 + `wanted` times the process."""
     process, statistics, _ = filled()
     process.set_smoothness(*smoothness)
     process.set_weight(1.0)
     mean = process(statistics).double()
-    given = torch.full((12, 3), 7.0).double()
+    given = torch.full((12, 3), 100.0).double()
 
     def score(logits):
-        is_alone = bool((logits.abs() < 5).any())
+        is_alone = bool((logits.abs() < 50).any())
         aim = mean if is_alone else given + wanted * mean
         return -float((logits - aim).abs().mean() / mean.abs().mean())
 
@@ -196,7 +196,7 @@ def test_val_decides_how_much_it_counts():
 
     def tuned(predictions):
         logits = torch.logit(torch.from_numpy(predictions.scores).double())
-        return logits, process.tune(seen[200:], logits, map_of_logits(predictions))
+        return logits, process.tune(seen[200:], logits, auc_of_logits(predictions))
 
     logits, corrected = tuned(val(0.4 + 0.2 * rng.random((100, 2))))
     assert process.is_worth_keeping

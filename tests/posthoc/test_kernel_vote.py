@@ -11,7 +11,7 @@ import torch
 from kmcl.evaluation.predictions import Predictions
 from kmcl.kernels import KernelMixture, pairwise_log_similarity
 from kmcl.posthoc.kernel_vote import SMOOTHING, KernelVote, KernelVoteOptions
-from kmcl.training.posthoc_fitting import map_of_logits
+from kmcl.training.posthoc_fitting import auc_of_logits
 from random_inputs import make_targets
 
 
@@ -136,7 +136,7 @@ def fitted_on(train, val, max_images=1000, seed=0):
     options = KernelVoteOptions(max_images=max_images)
     vote.fit(torch.from_numpy(train.features), torch.from_numpy(train.targets), options, seed)
     logits = torch.logit(torch.from_numpy(val.scores).double(), eps=1e-12)
-    return vote, vote.tune(torch.from_numpy(val.features), logits, map_of_logits(val))
+    return vote, vote.tune(torch.from_numpy(val.features), logits, auc_of_logits(val))
 
 
 def test_a_vote_that_helps_on_val_counts_and_one_that_does_not_is_silent():
@@ -144,7 +144,7 @@ def test_a_vote_that_helps_on_val_counts_and_one_that_does_not_is_silent():
     vote, corrected = fitted_on(train, val)
     assert vote.sizes == {"num_images": 200, "feature_dim": 6}
     assert float(vote.weight) > 0
-    score = map_of_logits(val)
+    score = auc_of_logits(val)
     assert score(corrected) > score(torch.logit(torch.from_numpy(val.scores).double()))
     features, targets, _ = clusters(100, 1)
     perfect = make_predictions(features, targets, 0.25 + 0.5 * targets)
