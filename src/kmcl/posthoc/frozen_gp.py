@@ -14,7 +14,7 @@ from kmcl.encoders.stages import statistics_of
 from kmcl.kernels.precision import at_least_float32, without_autocast
 from kmcl.kernels.targets import read_targets
 from kmcl.methods.output import HeadOutput
-from kmcl.posthoc.interface import PosthocPart
+from kmcl.posthoc.interface import CHANCE, PosthocPart
 from kmcl.posthoc.options import PosthocOptions
 from kmcl.shapes import Float, Num
 
@@ -24,8 +24,6 @@ best with the first, X-rays of patients whom the training images do not show wit
 """
 DEFAULT_SMOOTHNESS = 1
 WEIGHTS = (0.5, 1.0, 2.0, 4.0, 8.0)
-CHANCE = 0.005
-"""Of the score on val: a smaller loss does not show that the part does harm."""
 MOST_DIRECTIONS = 512
 LEAST_DEVIATION = 1e-6
 """A statistic that varies less than this over the training images is treated as constant."""

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from kmcl.methods.output import HeadOutput
 
 
+CHANCE = 0.005
+"""Of the score on val: a smaller difference does not show that a part helps, or does harm."""
+
+
 class PosthocPart(nn.Module, ABC):
     """A correction that is added to a classifier's logits, or a number for each image, or both.
 
