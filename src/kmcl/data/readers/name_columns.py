@@ -51,9 +51,9 @@ def targets_from_names(
         separator = "\n"
     read = [read_names(table, column, separator) for column in columns]
     lists = [[name for part in parts for name in part] for parts in zip(*read, strict=True)]
-    has_none = [row == [NO_LABEL] for row in lists]
+    has_none = np.array([row == [NO_LABEL] for row in lists], dtype=np.bool_)
     drops_none = (
-        any(has_none)
+        has_none.any()
         and NO_LABEL not in (names or ())
         and all(row == [NO_LABEL] or NO_LABEL not in row for row in lists)
     )
