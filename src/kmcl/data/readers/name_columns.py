@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from kmcl.data.dataset import UNKNOWN
 from kmcl.data.readers.label_lists import is_list_column, parse_list
@@ -63,7 +64,8 @@ def targets_from_names(
     if not labels:
         raise InputError(f"{table.title}: column {columns[0]!r} names no label in any row")
     position = {name: index for index, name in enumerate(labels)}
-    targets = np.full((len(lists), len(labels)), UNKNOWN if unlisted == "unknown" else 0, dtype=np.int8)
+    rest = UNKNOWN if unlisted == "unknown" else 0
+    targets: npt.NDArray[np.int8] = np.full((len(lists), len(labels)), rest, dtype=np.int8)
     if drops_none:
         targets[has_none] = 0
     problems: list[RowProblem] = []
