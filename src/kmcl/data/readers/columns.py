@@ -158,9 +158,7 @@ def _read_targets(table: TableRows, options: ColumnOptions, others: set[str | No
     if unknown_column is not None:
         labelled = apply_unknown_names(table, labelled, unknown_column)
     if source_column is not None and options.sources is not None:
-        sources = options.sources
-        if isinstance(sources, Path):
-            sources = read_sources(folder_of(table.path) / sources.expanduser())
+        sources = read_sources(options.sources, folder_of(table.path))
         labelled = apply_sources(table, labelled, source_column, sources)
     return labelled
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from kmcl.data.dataset import UNKNOWN
 from kmcl.data.readers.label_lists import is_list_column, parse_list
@@ -51,9 +52,9 @@ def targets_from_names(
         separator = "\n"
     read = [read_names(table, column, separator) for column in columns]
     lists = [[name for part in parts for name in part] for parts in zip(*read, strict=True)]
-    has_none = [row == [NO_LABEL] for row in lists]
+    has_none = np.array([row == [NO_LABEL] for row in lists], dtype=np.bool_)
     drops_none = (
-        any(has_none)
+        has_none.any()
         and NO_LABEL not in (names or ())
         and all(row == [NO_LABEL] or NO_LABEL not in row for row in lists)
     )
@@ -63,7 +64,8 @@ def targets_from_names(
     if not labels:
         raise InputError(f"{table.title}: column {columns[0]!r} names no label in any row")
     position = {name: index for index, name in enumerate(labels)}
-    targets = np.full((len(lists), len(labels)), UNKNOWN if unlisted == "unknown" else 0, dtype=np.int8)
+    rest = UNKNOWN if unlisted == "unknown" else 0
+    targets: npt.NDArray[np.int8] = np.full((len(lists), len(labels)), rest, dtype=np.int8)
     if drops_none:
         targets[has_none] = 0
     problems: list[RowProblem] = []

@@ -21,9 +21,11 @@ Sources = Mapping[str, Sequence[str]]
 """The labels that each source annotates."""
 
 
-def read_sources(path: Path) -> Sources:
-    """A YAML file such as `hospital a: [cat, dog]`."""
-    require_file(path, "sources")
+def read_sources(given: Path | Sources, folder: Path) -> Sources:
+    """From a mapping, or from a YAML file such as `clinic: [cat, dog]`; `folder`: where its path starts."""
+    if not isinstance(given, Path):
+        return given
+    path = require_file(folder / given.expanduser(), "sources")
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
