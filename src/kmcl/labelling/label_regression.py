@@ -74,10 +74,10 @@ def fit_label_regression(
 def _fit_label(inputs: Values, positive: npt.NDArray[np.bool_], penalties: Values) -> Values:
     """The coefficients of one label by Newton's method, for inputs N x P whose first column is 1."""
     rate = (positive.sum() + 0.5) / (len(positive) + 1)
-    start = np.zeros(inputs.shape[1])
+    start: Values = np.zeros(inputs.shape[1])
     start[:2] = np.log(rate / (1 - rate)), 1.0
     values, loss = start, np.inf
-    step = np.zeros_like(start)
+    step: Values = np.zeros_like(start)
     for _ in range(ITERATIONS):
         candidate = values + step
         p = np.asarray(sigmoid(inputs @ candidate))
