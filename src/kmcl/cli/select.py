@@ -27,8 +27,8 @@ def select(
     strategy: Annotated[
         StrategyName,
         typer.Option(
-            help="spread: unlike the labelled images and each other; uncertain: unclear labels, which was no "
-            "better than random in our measurements; random."
+            help="spread: unlike the labelled images and each other, slightly better than random on "
+            "photographs; uncertain: unclear labels, which was worse than random there; random."
         ),
     ] = "spread",
     output: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write to.")] = Path("to-label"),

@@ -76,8 +76,9 @@ def _fit_label(inputs: Values, positive: npt.NDArray[np.bool_], penalties: Value
     rate = (positive.sum() + 0.5) / (len(positive) + 1)
     start = np.zeros(inputs.shape[1])
     start[:2] = np.log(rate / (1 - rate)), 1.0
-    values, loss = start, np.inf
-    step = np.zeros_like(start)
+    values: Values = start
+    loss = np.inf
+    step: Values = np.zeros(len(start))
     for _ in range(ITERATIONS):
         candidate = values + step
         p = np.asarray(sigmoid(inputs @ candidate))
@@ -93,7 +94,7 @@ def _fit_label(inputs: Values, positive: npt.NDArray[np.bool_], penalties: Value
         gradient = inputs.T @ (p - positive) + penalties * away
         curvature = (inputs * (p * (1 - p))[:, None]).T @ inputs
         curvature[np.diag_indices_from(curvature)] += penalties
-        step = -np.linalg.solve(curvature, gradient)
+        step = np.asarray(-np.linalg.solve(curvature, gradient), dtype=np.float64)
     return values
 
 
