@@ -248,7 +248,9 @@ def test_predict_goes_on_past_an_unreadable_image(run: Path, photographs: Path):
     result = kmcl("predict", str(run), str(photographs), "--json", "--sigma")
     assert result.returncode == 1
     lines = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [Path(line["image"]).name for line in lines] == ["a.png", "b.jpg"]
+    assert [Path(line["image"]).name for line in lines] == ["a.png", "b.jpg", "broken.jpg"]
+    assert [line["error"] is None for line in lines] == [True, True, False]
+    assert lines[2]["error"] in result.stderr
     label = lines[0]["labels"][0]
     assert set(label) == {"label", "probability", "low", "high", "threshold", "present", "score", "sigma"}
     assert label["present"] == (label["probability"] >= label["threshold"])
@@ -300,7 +302,10 @@ def test_the_form_of_a_file_follows_its_ending(run: Path, photographs: Path):
     assert [float(row["probability"]) for row in rows] == pytest.approx([p for *_, p in flat], rel=1e-5)
     wide = list(csv.DictReader(written("wide.csv", "--wide").open()))
     assert [
-        (row["image"], label, float(row[label])) for row in wide for label in row if label != "image"
+        (row["image"], label, float(row[label]))
+        for row in wide
+        for label in row
+        if label not in ("image", "error")
     ] == [(image, label, pytest.approx(probability, rel=1e-5)) for image, label, probability in flat]
 
 
@@ -314,7 +319,7 @@ def test_predict_lists_the_files_of_a_folder_that_are_no_images(run: Path, photo
     result = CliRunner().invoke(make_app(), ["predict", str(run), str(photographs), "--wide"])
     assert result.exit_code == 1
     assert [Path(row["image"]).name for row in csv.DictReader(io.StringIO(result.stdout))] == [
-        *("a.png", "b.jpg", "c.avif", "c.jp2")
+        *("a.png", "b.jpg", "broken.jpg", "c.avif", "c.jp2", "scan.dcm")
     ]
     left_out = f"{photographs / 'notes.txt'}, {photographs / 'pipe.jpg'}"
     assert f"2 files are no images and were left out: {left_out}\n" in result.stderr

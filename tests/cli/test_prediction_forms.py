@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TextIO
 
 import pandas as pd
 import pytest
 
-from kmcl.cli import predict, prediction_forms
-from kmcl.cli.predict import _WRITERS
-from kmcl.cli.prediction_forms import write_json_array, write_parquet, write_wide_csv
+from kmcl.cli.prediction_forms import FORM_OF_SUFFIX, WRITERS, PredictionFiles
+from kmcl.cli.prediction_text import write_wide_csv
 from kmcl.errors import InputError
 from kmcl.evaluation.unfamiliarity import SENTENCE
 from kmcl.serving import ImagePrediction, LabelPrediction, PredictionList
 from kmcl.serving.predictions import Columns
 
 LABELS = ("cat", "hot, dog")
+PLAIN = Columns()
 SHARES = (0.1, 0.94, 0.95, 0.999, 0.0)
 
 
@@ -37,22 +35,43 @@ def predictions() -> PredictionList:
     )
 
 
-def write_names(file: TextIO, predictions: Iterable[ImagePrediction], columns: Columns) -> None:
-    for prediction in predictions:
-        file.write(json.dumps(prediction.name) + "\n")
+def written(path: Path, predictions, columns: Columns = PLAIN, *, wide: bool = False, size: int = 2) -> Path:
+    """A file of that form, joined from chunks of `size` images."""
+    files = PredictionFiles(FORM_OF_SUFFIX[path.suffix], columns, LABELS, wide)
+    chunks = [path.with_stem(f"chunk{first}") for first in range(0, max(1, len(predictions)), size)]
+    for number, chunk in enumerate(chunks):
+        files.write(chunk, iter(predictions[number * size : (number + 1) * size]))
+    files.join(chunks, path)
+    return path
 
 
 @pytest.mark.parametrize("wide", [False, True])
-def test_parquet_has_the_columns_of_the_frame(predictions, wide, tmp_path: Path, monkeypatch):
+def test_parquet_has_the_columns_of_the_frame(predictions, wide, tmp_path: Path):
     pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
-    monkeypatch.setattr(prediction_forms, "IMAGES_AT_ONCE", 2)
-    write_parquet(tmp_path / "a.parquet", iter(predictions), Columns(), LABELS, wide)
-    read = pd.read_parquet(tmp_path / "a.parquet")
+    read = pd.read_parquet(written(tmp_path / "a.parquet", predictions, wide=wide))
     expected = predictions.to_frame(wide=wide)
     pd.testing.assert_frame_equal(read, expected.reset_index() if wide else expected, check_dtype=False)
-    write_parquet(tmp_path / "b.parquet", iter(()), Columns(), LABELS, wide)
-    none = pd.read_parquet(tmp_path / "b.parquet")
+    none = pd.read_parquet(written(tmp_path / "b.parquet", [], wide=wide))
     assert (list(none.columns), len(none)) == (list(read.columns), 0)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_an_unreadable_image_has_one_row_in_every_form(predictions, wide, tmp_path: Path):
+    """Also as the only image of a chunk, which has no label to take types from."""
+    some = PredictionList([*predictions[:2], ImagePrediction("broken.png", (), 'no, "image"\n!')])
+    columns = Columns(error=True)
+    tables = [pd.read_csv(written(tmp_path / "a.csv", some, columns, wide=wide))]
+    tables.append(pd.read_parquet(written(tmp_path / "a.parquet", some, columns, wide=wide)))
+    for table in tables:
+        assert table["image"].iloc[-1] == "broken.png"
+        assert table["error"].tolist()[-1] == 'no, "image"\n!'
+        assert table["error"].isna().sum() == len(table) - 1 == (2 if wide else 4)
+        assert table.iloc[-1].isna().sum() == len(table.columns) - 2
+    for suffix in (".json", ".jsonl"):
+        text = written(tmp_path / f"a{suffix}", some, columns).read_text()
+        images = json.loads(text) if suffix == ".json" else [*map(json.loads, text.splitlines())]
+        assert [image["error"] for image in images] == [None, None, 'no, "image"\n!']
+        assert [len(image["labels"]) for image in images] == [2, 2, 0]
 
 
 def test_decisions_that_are_left_to_a_person_have_a_column(predictions):
@@ -63,13 +82,13 @@ def test_decisions_that_are_left_to_a_person_have_a_column(predictions):
     frame = marked.to_frame()
     assert frame[frame.label == "cat"].unsure.tolist() == [False, False, False, True, True]
     file = io.StringIO()
-    _WRITERS["csv"](file, marked[2:4], Columns(unsure=True))
+    WRITERS["csv"](file, marked[2:4], Columns(unsure=True))
     assert pd.read_csv(io.StringIO(file.getvalue())).unsure.tolist() == [0, 0, 1, 1]
     file = io.StringIO()
-    _WRITERS["jsonl"](file, marked[3:], Columns(unsure=True))
+    WRITERS["jsonl"](file, marked[3:], Columns(unsure=True))
     assert [json.loads(line)["labels"][1]["unsure"] for line in file.getvalue().splitlines()] == [True, True]
     shown = io.StringIO()
-    _WRITERS["table"](shown, marked, Columns(unsure=True))
+    WRITERS["table"](shown, marked, Columns(unsure=True))
     lines = [line for line in shown.getvalue().splitlines() if ".png" in line]
     assert ["cat, hot, dog" in line for line in lines] == [False, False, False, True, True]
 
@@ -83,10 +102,17 @@ def test_a_wide_row_has_each_probability(predictions):
 
 
 @pytest.mark.parametrize("count", [0, 1, 5])
-def test_an_array_holds_the_lines(predictions, count):
-    file = io.StringIO()
-    write_json_array(file, predictions[:count], Columns(), write_names)
-    assert json.loads(file.getvalue()) == [f"{number}.png" for number in range(count)]
+def test_an_array_holds_the_lines(predictions, count, tmp_path: Path):
+    images = json.loads(written(tmp_path / "a.json", predictions[:count]).read_text())
+    lines = written(tmp_path / "a.jsonl", predictions[:count]).read_text().splitlines()
+    assert images == [json.loads(line) for line in lines]
+    assert [image["image"] for image in images] == [f"{number}.png" for number in range(count)]
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_joined_csv_is_that_of_one_chunk(predictions, wide, tmp_path: Path):
+    texts = {written(tmp_path / "a.csv", predictions, wide=wide, size=size).read_text() for size in (1, 2, 5)}
+    assert len(texts) == 1
 
 
 @pytest.fixture
@@ -108,16 +134,15 @@ def test_the_unfamiliarity_is_the_last_column_of_tables(with_unfamiliarity, tmp_
     assert frame.columns[-1] == with_unfamiliarity.to_frame(wide=True).columns[-1] == "unfamiliarity"
     assert with_unfamiliarity.to_frame(wide=True)["unfamiliarity"].tolist() == list(SHARES)
     for wide in (False, True):
-        write_parquet(tmp_path / "a.parquet", iter(with_unfamiliarity), columns, LABELS, wide)
-        read = pd.read_parquet(tmp_path / "a.parquet")
+        read = pd.read_parquet(written(tmp_path / "a.parquet", with_unfamiliarity, columns, wide=wide))
         assert read["unfamiliarity"].max() == 0.999
 
 
-@pytest.mark.parametrize("form", ["csv", "jsonl", "json", "table"])
+@pytest.mark.parametrize("form", ["csv", "jsonl", "table"])
 def test_every_form_has_the_unfamiliarity_if_the_model_gives_it(predictions, with_unfamiliarity, form):
     for given, known in ((predictions, False), (with_unfamiliarity, True)):
         file = io.StringIO()
-        predict._WRITERS[form](file, given, Columns(unfamiliarity=known))
+        WRITERS[form](file, given, Columns(unfamiliarity=known))
         text = file.getvalue()
         assert ("unfamiliarity" in text) == known
         if form == "table":
@@ -126,8 +151,7 @@ def test_every_form_has_the_unfamiliarity_if_the_model_gives_it(predictions, wit
             rows = pd.read_csv(io.StringIO(text))
             assert not known or rows["unfamiliarity"].tolist()[:3] == [0.1, 0.1, 0.94]
         elif known:
-            first = json.loads(text)[2] if form == "json" else json.loads(text.splitlines()[2])
-            assert first["unfamiliarity"] == 0.95
+            assert json.loads(text.splitlines()[2])["unfamiliarity"] == 0.95
 
 
 def test_a_notebook_says_that_a_picture_is_unfamiliar(predictions, with_unfamiliarity):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +11,8 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from kmcl.cli import predict
 from kmcl.cli.app import make_app
-from kmcl.cli.prediction_forms import write_parquet, write_wide_csv
+from kmcl.cli.prediction_forms import FORM_OF_SUFFIX, PredictionFiles
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.methods import read_options
@@ -69,16 +67,14 @@ FORMS = ("long.csv", "wide.csv", "a.json", "a.jsonl", "long.parquet", "wide.parq
 
 
 def write(path: Path, found: Predictions, unfamiliarity: bool = True) -> Path:
-    images, columns = images_of(found, unfamiliarity), Columns(unfamiliarity=unfamiliarity)
-    if path.suffix == ".parquet":
-        write_parquet(path, images, columns, LABELS, path.stem == "wide")
-        return path
-    forms = {".csv": "csv", ".json": "json", ".jsonl": "jsonl"}
-    writer = predict._WRITERS[forms[path.suffix]]
-    if path.stem == "wide":
-        writer = partial(write_wide_csv, labels=LABELS)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer(file, images, columns)
+    """As `kmcl predict` does, with an image that cannot be read among the others."""
+    images = [*images_of(found, unfamiliarity)]
+    images.insert(1, ImagePrediction("broken.png", (), "cannot be decoded"))
+    columns = Columns(unfamiliarity=unfamiliarity, error=True)
+    files = PredictionFiles(FORM_OF_SUFFIX[path.suffix], columns, LABELS, path.stem == "wide")
+    chunk = path.with_stem("chunk")
+    files.write(chunk, images)
+    files.join([chunk], path)
     return path
 
 

@@ -14,30 +14,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from brightness import HOSTILE, Brightness
 from kmcl.errors import InputError
-from kmcl.models.label_rules import LabelRules, logit
 from kmcl.serving import ImagePrediction, LabelPrediction, PredictionList
-from kmcl.serving.image_predictor import BatchScores, ImagePredictor
 from kmcl.serving.prediction_html import MAX_IMAGES, MAX_LABELS, THUMBNAIL_SIDE
-
-HOSTILE = "<script>alert('x')</script>\"&'onerror=1"
-
-
-RULES = LabelRules(("red", HOSTILE, "image"), thresholds=(0.5, 0.9, 0.1), temperatures=(2.0,) * 3)
-
-
-class Brightness(ImagePredictor):
-    """Scores the mean of each colour channel."""
-
-    def __init__(self) -> None:
-        super().__init__(RULES, 8)
-
-    def score(self, images) -> BatchScores:
-        score = (images.mean(axis=(1, 2)) / 255).astype(np.float32)
-        return BatchScores(score, self.rules.calibrate(logit(score)), None)
-
-    def resize(self, image):
-        return np.asarray(Image.fromarray(image).resize((8, 8)))
 
 
 @pytest.fixture

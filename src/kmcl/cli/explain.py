@@ -7,7 +7,6 @@ from typing import Annotated, Optional
 
 import typer
 
-from kmcl.cli.image_paths import find_images
 from kmcl.cli.report import show
 
 
@@ -38,9 +37,11 @@ def explain(
 
     Writes one HTML file, and the same grid as SVG and PNG.
     """
+    from kmcl.data.image_paths import find_images  # Pillow and numpy, which help does not need
+
     found = find_images(paths)
-    if found.note:
-        typer.echo(f"kmcl: {found.note}", err=True)
+    if found.left_out.note:
+        typer.echo(f"kmcl: {found.left_out.note}", err=True)
 
     from kmcl.reports import write_explanation
 

@@ -1,21 +1,29 @@
-"""The forms in which `kmcl predict` writes: which one the flags and the name of the file ask for, and the
-ones with a whole file or one row per image.
+"""The forms in which `kmcl predict` writes: which one the flags and the name of the file ask for, and how
+chunks of predictions are written in it and joined.
 """
 
 from __future__ import annotations
 
-import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal
 
+from kmcl.cli.prediction_text import (
+    WriteLines,
+    require_no_other_label,
+    write_csv,
+    write_json_lines,
+    write_table,
+    write_wide_csv,
+)
 from kmcl.errors import InputError
+from kmcl.storage.atomic import replacing
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from kmcl.serving import ImagePrediction
     from kmcl.serving.predictions import Columns
 
@@ -27,11 +35,12 @@ FORM_OF_SUFFIX: dict[str, Form] = {
     ".jsonl": "jsonl",
     ".parquet": "parquet",
 }
-IMAGES_AT_ONCE = 1000
-"""Images whose predictions are in memory while a Parquet file is written."""
-
-WriteLines = Callable[[TextIO, Iterable["ImagePrediction"], "Columns"], None]
-"""Writes the wanted columns of predictions as text."""
+WRITERS: dict[str, WriteLines] = {
+    "table": write_table,
+    "csv": write_csv,
+    "jsonl": write_json_lines,
+    "json": write_json_lines,  # joined to an array at the end
+}
 
 
 def choose_form(output: Path | None, *, as_json: bool, as_csv: bool, wide: bool) -> Form:
@@ -53,81 +62,111 @@ def choose_form(output: Path | None, *, as_json: bool, as_csv: bool, wide: bool)
     return form
 
 
-def write_json_array(
-    file: TextIO, predictions: Iterable[ImagePrediction], columns: Columns, write_lines: WriteLines
-) -> None:
-    """One JSON document: the array of the objects that `write_lines` writes, one per line."""
-    file.write("[")
-    for position, prediction in enumerate(predictions):
-        line = io.StringIO()
-        write_lines(line, [prediction], columns)
-        file.write(("," if position else "") + "\n" + line.getvalue().rstrip("\n"))
-    file.write("\n]\n")
+@dataclass(frozen=True)
+class PredictionFiles:
+    """Writes files of one form: chunks of predictions, and all of them as one file.
+
+    labels: of the model
+    wide:   one row per image and one column per label
+    """
+
+    form: Form
+    columns: Columns
+    labels: Sequence[str]
+    wide: bool = False
+
+    def __post_init__(self) -> None:
+        if self.wide:
+            require_no_other_label(self.labels, self.columns)
+
+    @property
+    def write_lines(self) -> WriteLines:
+        """For a form that is text."""
+        return partial(write_wide_csv, labels=self.labels) if self.wide else WRITERS[self.form]
+
+    def write(self, path: Path, predictions: Iterable[ImagePrediction]) -> None:
+        """Write a chunk, which is there as a whole or not at all."""
+        with replacing(path, durable=True) as temporary:
+            if self.form == "parquet":
+                self._write_parquet(temporary, predictions)
+            else:
+                with temporary.open("w", encoding="utf-8", newline="") as file:
+                    self.write_lines(file, predictions, self.columns)
+
+    def join(self, chunks: Sequence[Path], output: Path) -> None:
+        """Write chunks one after the other into one file."""
+        with replacing(output, durable=True) as temporary:
+            if self.form == "parquet":
+                _join_parquet(chunks, temporary, self._schema())
+            elif self.form == "json":
+                _join_json(chunks, temporary)
+            else:
+                self._join_text(chunks, temporary)
+
+    def _join_text(self, chunks: Sequence[Path], path: Path) -> None:
+        header = io.StringIO(newline="")
+        self.write_lines(header, (), self.columns)
+        content = header.getvalue().encode()
+        with path.open("wb") as joined:
+            joined.write(content)
+            for chunk in chunks:
+                with chunk.open("rb") as part:
+                    part.seek(len(content))
+                    shutil.copyfileobj(part, joined)
+
+    def _schema(self) -> Any:
+        import pyarrow as pa
+
+        types = dict.fromkeys(("image", "label", "error"), pa.string())
+        types |= dict.fromkeys(("present", "unsure"), pa.bool_())
+        if self.wide:
+            of_labels = [pa.field(label, pa.float64()) for label in self.labels]
+        else:
+            of_labels = [pa.field(name, types.get(name, pa.float64())) for name in self.columns.of_labels]
+        of_images = [pa.field(name, types.get(name, pa.float64())) for name in self.columns.of_images]
+        return pa.schema([pa.field("image", pa.string()), *of_labels, *of_images])
+
+    def _write_parquet(self, path: Path, predictions: Iterable[ImagePrediction]) -> None:
+        """The columns of `PredictionList.to_frame`, long or wide, and the reason of an unreadable image."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        schema = self._schema()
+        rows = self._wide_rows(predictions) if self.wide else self._long_rows(predictions)
+        columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+        arrays = [pa.array(cells, field.type) for cells, field in zip(columns, schema, strict=True)]
+        pq.write_table(pa.Table.from_arrays(arrays, schema=schema), path)
+
+    def _wide_rows(self, predictions: Iterable[ImagePrediction]) -> Iterable[list[Any]]:
+        for one in predictions:
+            probabilities = [label.probability for label in one.labels] or [None] * len(self.labels)
+            yield [one.name, *probabilities, *(getattr(one, name) for name in self.columns.of_images)]
+
+    def _long_rows(self, predictions: Iterable[ImagePrediction]) -> Iterable[list[Any]]:
+        names = self.columns.of_labels
+        for one in predictions:
+            of_image = [getattr(one, name) for name in self.columns.of_images]
+            for label in one.labels:
+                yield [one.name, *(getattr(label, name) for name in names), *of_image]
+            if one.error is not None and self.columns.error:
+                yield [one.name, *(None for _ in names), *of_image]
 
 
-def write_wide_csv(
-    file: TextIO, predictions: Iterable[ImagePrediction], columns: Columns, labels: Sequence[str]
-) -> None:
-    """One row per image: its name, the probability of each label, and the unfamiliarity if it is wanted."""
-    _require_no_other_label(labels, columns)
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["image", *labels, *columns.of_images])
-    for prediction in predictions:
-        numbers = [label.probability for label in prediction.labels]
-        if prediction.unfamiliarity is not None:
-            numbers.append(prediction.unfamiliarity)
-        writer.writerow([prediction.name, *(f"{number:.6g}" for number in numbers)])
-
-
-def write_parquet(
-    path: Path,
-    predictions: Iterable[ImagePrediction],
-    columns: Columns,
-    labels: Sequence[str],
-    wide: bool,
-) -> None:
-    """The columns of `PredictionList.to_frame`, long or wide."""
-    import pyarrow as pa
+def _join_parquet(chunks: Sequence[Path], path: Path, schema: Any) -> None:
     import pyarrow.parquet as pq
 
-    if wide:
-        _require_no_other_label(labels, columns)
-    writer = None
-    try:
-        for frame in _frames(predictions, labels, wide, columns.sigma):
-            table = pa.Table.from_pandas(frame, preserve_index=False)
-            writer = writer or pq.ParquetWriter(path, table.schema)
-            writer.write_table(table)
-    finally:
-        if writer is not None:
-            writer.close()
+    with pq.ParquetWriter(path, schema) as writer:
+        for chunk in chunks:
+            writer.write_table(pq.read_table(chunk, schema=schema, use_threads=False))
 
 
-def _frames(
-    predictions: Iterable[ImagePrediction], labels: Sequence[str], wide: bool, sigma: bool
-) -> Iterator[pd.DataFrame]:
-    """At least one frame, so that a file without images has its columns too."""
-    import pandas as pd
-
-    from kmcl.serving import PredictionList
-
-    remaining = iter(predictions)
-    part = PredictionList(islice(remaining, IMAGES_AT_ONCE))
-    if wide and not part:
-        yield pd.DataFrame({"image": [], **{label: [] for label in labels}})
-        return
-    while True:
-        yield part.to_frame(wide=True).reset_index() if wide else part.to_frame(sigma=sigma)
-        part = PredictionList(islice(remaining, IMAGES_AT_ONCE))
-        if not part:
-            return
-
-
-def _require_no_other_label(labels: Sequence[str], columns: Columns) -> None:
-    """No label is named like a column that is not one of the labels."""
-    if "image" in labels:
-        raise InputError("--wide has a column 'image' for the names, and the model has a label 'image' too")
-    if columns.unfamiliarity and "unfamiliarity" in labels:
-        raise InputError(
-            "--wide has a column 'unfamiliarity' for the images, and the model has a label of that name too"
-        )
+def _join_json(chunks: Sequence[Path], path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="") as joined:
+        joined.write("[")
+        separator = "\n"
+        for chunk in chunks:
+            with chunk.open(encoding="utf-8") as lines:
+                for line in lines:
+                    joined.write(separator + line.rstrip("\n"))
+                    separator = ",\n"
+        joined.write("\n]\n")

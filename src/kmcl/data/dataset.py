@@ -35,6 +35,21 @@ class ImageStore(Protocol):
 
 
 @dataclass(frozen=True)
+class StoredImage:
+    """One image of a store."""
+
+    store: ImageStore
+    index: int
+
+    @property
+    def name(self) -> str:
+        return self.store.name(self.index)
+
+    def load(self, min_side: int | None = None) -> npt.NDArray[np.uint8]:
+        return self.store.load(self.index, min_side)
+
+
+@dataclass(frozen=True)
 class Split:
     """One split: images and targets in a fixed order.
 

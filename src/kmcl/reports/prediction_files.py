@@ -44,7 +44,7 @@ def _read_file(path: Path, labels: Sequence[str]) -> pd.DataFrame:
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
     try:
-        table = _read_table(path)
+        table = _readable(_read_table(path))
         wide = _to_wide(table) if "label" in table and "probability" in table else table
         return _checked(wide, labels)
     except InputError as error:
@@ -72,6 +72,13 @@ def _read_table(path: Path) -> pd.DataFrame:
     ]
     table = pd.DataFrame(rows, columns=["image", "label", "probability", UNFAMILIARITY])
     return table.drop(columns=UNFAMILIARITY) if table[UNFAMILIARITY].isna().all() else table
+
+
+def _readable(table: pd.DataFrame) -> pd.DataFrame:
+    """Without the rows of images that could not be read."""
+    if "error" not in table:
+        return table
+    return table[table["error"].isna()].drop(columns="error")
 
 
 def _to_wide(table: pd.DataFrame) -> pd.DataFrame:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +20,14 @@ from kmcl.data.files import decode_image
 from kmcl.errors import InputError
 from kmcl.models.label_rules import LabelRules, rounded
 from kmcl.serving.label_context import LabelContext
-from kmcl.serving.predictions import ImageLike, ImagePrediction, LabelPrediction, Pixels, PredictionList
+from kmcl.serving.predictions import (
+    ImageLike,
+    ImagePrediction,
+    LabelPrediction,
+    NamedImage,
+    Pixels,
+    PredictionList,
+)
 
 
 class BatchScores(NamedTuple):
@@ -74,7 +82,7 @@ class ImagePredictor(ABC):
 
         The result holds the images that are not paths, to display them; see `predict_each` for many.
         """
-        if isinstance(images, str | Path | Image.Image | np.ndarray):
+        if isinstance(images, str | Path | Image.Image | np.ndarray | NamedImage):
             images = [images]
         return PredictionList(self.predict_each(images, batch_size))
 
@@ -82,24 +90,41 @@ class ImagePredictor(ABC):
         """Like `predict`, but yield image by image as batches are done: for images that exceed memory."""
         if batch_size < 1:
             raise InputError(f"batch_size must be at least 1, got {batch_size}")
-        remaining = enumerate(images)
+        remaining, first = iter(images), 0
         while batch := list(islice(remaining, batch_size)):
-            yield from self._predict_batch(batch)
+            yield from self.predict_batch(batch, first=first)
+            first += len(batch)
 
-    def _predict_batch(self, batch: Sequence[tuple[int, ImageLike]]) -> Iterator[ImagePrediction]:
+    def predict_batch(
+        self,
+        batch: Sequence[ImageLike],
+        turn: AbstractContextManager[object] | None = None,
+        *,
+        first: int = 0,
+    ) -> list[ImagePrediction]:
+        """Predict images together.
+
+        turn:  entered while the model computes, not while images are decoded
+        first: position of the first image, for the names of those that have none
+        """
         pixels, names = [], []
         errors: list[str | None] = []
-        for position, image in batch:
-            names.append(str(image) if isinstance(image, str | Path) else f"image {position}")
+        for position, image in enumerate(batch, first):
+            names.append(_name(image, position))
             try:
                 pixels.append(self._read(image, names[-1]))
                 errors.append(None)
             except InputError as error:
                 errors.append(str(error))
-        scored = iter(self._score_and_describe(pixels) if pixels else ())
-        for (_, image), name, failure in zip(batch, names, errors, strict=True):
+        with turn or nullcontext():
+            scored = iter(self._score_and_describe(pixels) if pixels else ())
+        predictions = []
+        for image, name, failure in zip(batch, names, errors, strict=True):
             labels, unfamiliarity = ((), None) if failure is not None else next(scored)
-            yield ImagePrediction(name, labels, failure, source=image, unfamiliarity=unfamiliarity)
+            predictions.append(
+                ImagePrediction(name, labels, failure, source=image, unfamiliarity=unfamiliarity)
+            )
+        return predictions
 
     def _score_and_describe(
         self, pixels: Sequence[Pixels]
@@ -135,6 +160,8 @@ class ImagePredictor(ABC):
             pixels = decode_image(Path(image), min_side=self.image_size)
         elif isinstance(image, Image.Image):
             pixels = np.array(image.convert("RGB"))
+        elif not isinstance(image, np.ndarray):
+            pixels = image.load(self.image_size)
         else:
             if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
                 raise InputError(
@@ -142,3 +169,9 @@ class ImagePredictor(ABC):
                 )
             pixels = image
         return self.resize(pixels)
+
+
+def _name(image: ImageLike, position: int) -> str:
+    if isinstance(image, str | Path):
+        return str(image)
+    return f"image {position}" if isinstance(image, Image.Image | np.ndarray) else image.name

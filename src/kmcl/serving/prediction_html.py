@@ -123,10 +123,11 @@ def _small_picture(source: ImageLike | None) -> Image.Image | None:
     try:
         if isinstance(source, str | Path):
             picture = Image.fromarray(decode_image(Path(source), min_side=THUMBNAIL_SIDE))
-        elif isinstance(source, np.ndarray):
-            picture = Image.fromarray(source)
-        else:
+        elif isinstance(source, Image.Image):
             picture = source.convert("RGB")  # a copy
+        else:
+            pixels = source if isinstance(source, np.ndarray) else source.load(THUMBNAIL_SIDE)
+            picture = Image.fromarray(pixels)
         picture.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
     except (InputError, OSError, ValueError):
         return None  # the file has gone, or the image was closed

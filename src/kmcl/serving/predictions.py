@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, SupportsIndex, overload, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,21 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Pixels = npt.NDArray[np.uint8]
-ImageLike = str | Path | Image.Image | Pixels
+
+
+@runtime_checkable
+class NamedImage(Protocol):
+    """An image that is decoded when it is needed: of a store, of an archive."""
+
+    @property
+    def name(self) -> str: ...
+
+    def load(self, min_side: int | None = None) -> Pixels:
+        """See `kmcl.data.dataset.ImageStore.load`."""
+        ...
+
+
+ImageLike = str | Path | Image.Image | Pixels | NamedImage
 
 
 @dataclass(frozen=True)
@@ -59,6 +73,7 @@ class Columns(NamedTuple):
     sigma: bool = False
     unsure: bool = False
     unfamiliarity: bool = False
+    error: bool = False
 
     @property
     def of_labels(self) -> list[str]:
@@ -69,7 +84,7 @@ class Columns(NamedTuple):
     @property
     def of_images(self) -> list[str]:
         """The fields of an image beside its name."""
-        return ["unfamiliarity"] if self.unfamiliarity else []
+        return [name for name in ("unfamiliarity", "error") if getattr(self, name)]
 
 
 @dataclass(frozen=True)

@@ -68,21 +68,12 @@ def dataset_from_rows(
     table: TableRows, options: ColumnOptions, *, name: str, root: Path, allow_outside: bool
 ) -> Dataset:
     """The dataset called `name`; image paths start from `root`, and leave it only with `allow_outside`."""
-    image_column = _find_column(table, options.image_column, IMAGE_COLUMNS, "image_column")
-    if image_column is None and len(table.stored) == 1:
-        (image_column,) = table.stored
-    if image_column is None:
-        raise InputError(
-            f"{table.header_title}: no column 'image' among {', '.join(table.header)}; "
-            "name the column of image paths with image_column=..."
-        )
+    image_column = _image_column(table, options.image_column)
     split_column = _find_column(table, options.split_column, SPLIT_COLUMNS, "split_column")
     group_column = _find_column(table, options.group_column, GROUP_COLUMNS, "group_column")
     others = {image_column, split_column, group_column, *table.stored, *options.ignore_columns}
     labelled = _read_targets(table, options, others)
-    images = table.stored.get(image_column)
-    if images is None:
-        images = _image_files(table, image_column, root, allow_outside)
+    images = _images(table, image_column, root, allow_outside)
     groups = np.array(table.column(group_column)) if group_column else None
     lines = None if table.path is None else np.array(table.lines, dtype=np.int64)
     everything = Split(images, labelled.targets, groups=groups, lines=lines)
@@ -91,6 +82,28 @@ def dataset_from_rows(
     else:
         splits = _drawn_splits(everything, options)
     return Dataset(name, labelled.labels, finish_splits(splits, options))
+
+
+def images_of_rows(table: TableRows, root: Path) -> ImageStore:
+    """The images of a table, wherever they are and whatever its other columns are."""
+    return _images(table, _image_column(table, None), root, allow_outside=True)
+
+
+def _images(table: TableRows, column: str, root: Path, allow_outside: bool) -> ImageStore:
+    stored = table.stored.get(column)
+    return _image_files(table, column, root, allow_outside) if stored is None else stored
+
+
+def _image_column(table: TableRows, chosen: str | None) -> str:
+    column = _find_column(table, chosen, IMAGE_COLUMNS, "image_column")
+    if column is None and len(table.stored) == 1:
+        (column,) = table.stored
+    if column is None:
+        raise InputError(
+            f"{table.header_title}: no column 'image' among {', '.join(table.header)}; "
+            "name the column of image paths with image_column=..."
+        )
+    return column
 
 
 def _find_column(table: TableRows, chosen: str | None, usual: Sequence[str], option: str) -> str | None:

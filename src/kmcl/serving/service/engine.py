@@ -102,8 +102,18 @@ def _cached(path: Path, predictor: Predictor, images: Pixels) -> ConvertedPredic
     return cached
 
 
+def model_digest(predictor: ImagePredictor) -> str:
+    """A hash of everything that the predictions depend on."""
+    if isinstance(predictor, OnnxPredictor):
+        return hashlib.sha256(predictor.path.read_bytes()).hexdigest()[:32]
+    from kmcl.serving.predictor import Predictor
+
+    if not isinstance(predictor, Predictor):
+        raise TypeError(f"{type(predictor).__name__} has no digest")
+    return _digest(predictor)
+
+
 def _digest(predictor: Predictor) -> str:
-    """A hash of everything that the scores depend on."""
     from kmcl.encoders.stages import digest_of
 
     encoder = predictor.classifier.encoder

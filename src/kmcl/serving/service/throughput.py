@@ -22,7 +22,7 @@ MAX_THREADS = 4
 
 def best_batch_size(predictor: ImagePredictor) -> int:
     """A power of two that suits the model's image size; MAX_BATCH_SIZE on a GPU."""
-    if _device(predictor) != "cpu":
+    if not runs_on_cpu(predictor):
         return MAX_BATCH_SIZE
     size = 1
     while size < MAX_BATCH_SIZE and 2 * size * predictor.image_size**2 <= MAX_BATCH_PIXELS:
@@ -36,7 +36,7 @@ def num_scoring_threads(predictor: ImagePredictor) -> int:
     Two batches on one core each finish sooner than one after the other on both: no thread waits at every
     layer for the slower one, as happens when decoding and clients use the cores too.
     """
-    return min(MAX_THREADS, available_cores()) if _device(predictor) == "cpu" else 1
+    return min(MAX_THREADS, available_cores()) if runs_on_cpu(predictor) else 1
 
 
 def benefits_from_batching(predictor: ImagePredictor) -> bool:
@@ -95,6 +95,10 @@ def optimised(predictor: ImagePredictor) -> ImagePredictor:
     folded: Any = fold_batch_norms(deepcopy(predictor.classifier))
     fast.classifier = folded.to(memory_format=torch.channels_last)
     return fast
+
+
+def runs_on_cpu(predictor: ImagePredictor) -> bool:
+    return _device(predictor) == "cpu"
 
 
 def _device(predictor: ImagePredictor) -> str:

@@ -1,0 +1,151 @@
+"""The work of `kmcl predict`: from a source to what is printed, or to a file that processes may share."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from kmcl.cli.prediction_forms import PredictionFiles
+from kmcl.errors import InputError
+from kmcl.serving.service.settings import Engine
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from kmcl.serving import ImagePrediction
+    from kmcl.serving.image_predictor import ImagePredictor
+    from kmcl.serving.image_sources import ImageSource
+    from kmcl.serving.prediction_job import Part, PredictionJob
+    from kmcl.serving.predictions import ImageLike
+
+ENOUGH_TO_CONVERT = 1000
+"""Images from which on converting a model for onnxruntime, once, takes less time than it saves."""
+SHOWN_ERRORS = 20
+
+
+class PredictionRun:
+    """One call of the command.
+
+    cutoff:         of the decisions that are left to a person; None where that was not asked for
+    console:        of messages and progress
+    num_unreadable: images that could not be read so far
+    """
+
+    def __init__(
+        self,
+        predictor: ImagePredictor,
+        source: ImageSource,
+        files: PredictionFiles,
+        cutoff: float | None,
+        engine: Engine,
+        batch_size: int | None,
+        console: Console,
+    ) -> None:
+        self._predictor, self._source, self._files = predictor, source, files
+        self._cutoff, self._engine, self._batch_size = cutoff, engine, batch_size
+        self._console = console
+        self.num_unreadable = 0
+
+    def print_to(self, file: TextIO) -> None:
+        """Print as text, image by image."""
+        images = [self._source.open(record) for record in self._source.find()]
+        self._say(self._source.left_out.note)
+        self._files.write_lines(file, self._predict(images, len(images), len(images)), self._files.columns)
+        self._say_unreadable(len(images))
+
+    def write_to(self, output: Path, part: Part | None) -> None:
+        """Write a file; go on where an interrupted command stopped. See `kmcl.serving.prediction_job`."""
+        from kmcl.serving.prediction_job import PredictionJob
+
+        if output.is_dir():
+            raise InputError(f"--output {output}: is a folder; give the name of a file")
+        job = PredictionJob.begin(output, self._about(), self._source.find, part)
+        self._say(self._source.left_out.note)
+        if job.is_complete:
+            self._say(f"{output}: is complete; to predict again, remove {job.folder}")
+            return
+        chunks, missing = job.chunks(part), job.missing(part)
+        if missing and len(missing) < len(chunks):
+            self._say(
+                f"going on with {output}: {len(chunks) - len(missing):,} of {len(chunks):,} chunks are "
+                f"there; the images are those that were found at {job.begun}"
+            )
+        self._predict_chunks(job, missing)
+        if job.is_done_by_another():
+            return
+        if missing := job.missing():
+            self._say(f"{output}: {len(missing):,} of {job.num_chunks:,} chunks are left to other parts")
+            return
+        job.finish(partial(self._files.join, output=output), keep_manifest=part is not None)
+        if part is not None:
+            self._say(f"{output}: complete, {job.num_images:,} images")
+
+    def _about(self) -> dict[str, object]:
+        """What a job that was begun must have been begun with."""
+        from kmcl.serving.service.engine import model_digest
+
+        return {
+            "model": model_digest(self._predictor),
+            "source": self._source.fingerprint(),
+            "columns": [self._files.form, self._files.wide, *self._files.columns],
+            "rate of decisions that are left to a person": self._cutoff,
+            "engine": str(self._engine),
+        }
+
+    def _predict_chunks(self, job: PredictionJob, chunks: Sequence[int]) -> None:
+        """One stream of images through all chunks, so that no thread waits at the end of one."""
+        if not chunks:
+            return
+        num_images = job.num_images_of(chunks)
+        records = chain.from_iterable(job.records(chunk) for chunk in chunks)
+        try:
+            with closing(
+                self._predict(map(self._source.open, records), num_images, job.num_images)
+            ) as predictions:
+                for chunk in chunks:
+                    of_chunk = islice(predictions, job.num_images_of([chunk]))
+                    self._files.write(job.chunk_file(chunk), of_chunk)
+        except OSError:
+            if not job.is_done_by_another():
+                raise
+        self._say_unreadable(num_images)
+
+    def _predict(
+        self, images: Iterable[ImageLike], num_images: int, num_all: int
+    ) -> Generator[ImagePrediction, None, None]:
+        """Predict images with a progress bar; errors are reported.
+
+        num_all: images of the whole job, which decide about the engine
+        """
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        from kmcl.serving.parallel_prediction import predict_in_parallel
+        from kmcl.serving.service.engine import with_engine
+
+        predictor = self._predictor
+        if num_images and (self._engine != Engine.auto or num_all >= ENOUGH_TO_CONVERT):
+            predictor = with_engine(predictor, self._engine, self._say)
+        columns = (TextColumn("predicting"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(
+            *columns, console=self._console, transient=True, disable=not self._console.is_terminal
+        ) as bar:
+            task = bar.add_task("predicting", total=num_images)
+            for prediction in predict_in_parallel(predictor, images, self._batch_size):
+                bar.advance(task)
+                if prediction.error is not None:
+                    self.num_unreadable += 1
+                    if self.num_unreadable <= SHOWN_ERRORS:
+                        self._say(prediction.error)
+                yield prediction if self._cutoff is None else prediction.leaving(self._cutoff)
+
+    def _say_unreadable(self, num_images: int) -> None:
+        if self.num_unreadable:
+            self._say(f"{self.num_unreadable:,} of {num_images:,} images could not be read")
+
+    def _say(self, sentence: str | None) -> None:
+        if sentence is not None:
+            self._console.print(f"kmcl: {sentence}", soft_wrap=True, highlight=False, markup=False)
