@@ -1,9 +1,11 @@
-"""`kmcl data`: summarise a dataset (describe), find its problems (check), write it as files (export)."""
+"""`kmcl data`: summarise a dataset (describe), find its problems (check), write it (export, shard)."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from kmcl.data.check import CheckReport
     from kmcl.data.describe import Description
 
-data_app = typer.Typer(help="Describe, check and export datasets.", no_args_is_help=True)
+data_app = typer.Typer(help="Describe, check, export and shard datasets.", no_args_is_help=True)
 
 DataArgument = Annotated[
     str,
@@ -111,19 +113,43 @@ def export_command(
     option: OptionArgument = None,
 ) -> None:
     """Write the images of DATA as files, with a table beside them that `table:` opens."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     from kmcl.data import open_dataset
     from kmcl.data.export import export_dataset
 
     dataset = open_dataset(data, **parse_dataset_options(option))
+    with _writing(sum(len(split) for split in dataset.splits.values())) as on_image:
+        table = export_dataset(dataset, folder, on_image)
+    typer.echo(f"wrote {table}; open it as table:{table}")
+
+
+@data_app.command("shard")
+def shard_command(
+    data: DataArgument,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder.")],
+    images: Annotated[int, typer.Option("--images", min=1, help="Images in a shard.")] = 1000,
+    option: OptionArgument = None,
+) -> None:
+    """Write DATA as tar shards in the form of WebDataset, which `shards:` opens."""
+    from kmcl.data import open_dataset
+    from kmcl.data.shard_writing import write_shards
+
+    dataset = open_dataset(data, **parse_dataset_options(option))
+    with _writing(sum(len(split) for split in dataset.splits.values())) as on_image:
+        shards = write_shards(dataset, folder, images, on_image)
+    typer.echo(f"wrote {len(shards)} shards; open them as shards:{folder}")
+
+
+@contextmanager
+def _writing(total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar; what it gives is called with the number of images that were written."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (TextColumn("writing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
     with bar:
-        task = bar.add_task("writing", total=sum(len(split) for split in dataset.splits.values()))
-        table = export_dataset(dataset, folder, lambda count: bar.advance(task, count))
-    typer.echo(f"wrote {table}; open it as table:{table}")
+        task = bar.add_task("writing", total=total)
+        yield lambda count: bar.advance(task, count)
 
 
 def _new_table(title: str, text_columns: list[str], number_columns: list[str]) -> Table:

@@ -40,7 +40,7 @@ __getattr__ = lazy_names(__name__, _HOMES)
 
 def open_dataset(spec: str | PathLike[str] | Dataset | pd.DataFrame, **options: object) -> Dataset:
     """Open a dataset by its spec: `scenes`, `table:labels.csv`, `voc2007:DIR`, `coco2014:DIR`, `adp:DIR`,
-    `chestxray14:DIR` or `medmnist:FILE.npz`; or take a pandas DataFrame with an image column.
+    `chestxray14:DIR`, `medmnist:FILE.npz` or `shards:DIR`; or take a pandas DataFrame with an image column.
 
     spec:    the kind of dataset and where it is, separated by a colon; a path to a table needs no `table:`.
              A DataFrame has the columns of a table; its relative image paths start from the option `root`,

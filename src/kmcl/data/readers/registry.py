@@ -27,6 +27,7 @@ READERS: Registry[Reader] = Registry(
         "adp": "kmcl.data.readers.adp:READER",
         "chestxray14": "kmcl.data.readers.chestxray14:READER",
         "medmnist": "kmcl.data.readers.medmnist:READER",
+        "shards": "kmcl.data.readers.shards:READER",
     },
     Reader,
 )
