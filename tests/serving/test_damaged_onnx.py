@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from brightness_onnx import brightness_model
 from kmcl.errors import InputError
-from kmcl.models.label_rules import LabelRules
-from kmcl.serving.export_metadata import METADATA_KEY, ExportMetadata
 from kmcl.serving.onnx_predictor import OnnxPredictor
 
 onnx = pytest.importorskip("onnx", reason="the extra export is not installed")
@@ -19,29 +18,7 @@ pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
 @pytest.fixture(scope="module")
 def content() -> bytes:
-    """A model of one label: the mean brightness."""
-    from onnx import TensorProto, helper
-
-    nodes = [
-        helper.make_node("Cast", ["images"], ["values"], to=TensorProto.FLOAT),
-        helper.make_node("ReduceMean", ["values"], ["mean"], axes=[1, 2], keepdims=0),
-        helper.make_node("ReduceMean", ["mean"], ["score"], axes=[1], keepdims=1),
-        helper.make_node("Sigmoid", ["score"], ["probability"]),
-    ]
-    images = helper.make_tensor_value_info("images", TensorProto.UINT8, ["batch", 3, 8, 8])
-    outputs = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 1])
-        for name in ("score", "probability")
-    ]
-    model = helper.make_model(
-        helper.make_graph(nodes, "brightness", [images], outputs),
-        opset_imports=[helper.make_opsetid("", 13)],
-        ir_version=8,
-    )
-    metadata = ExportMetadata(LabelRules(("bright",)), 8, (0.0,) * 3, (1.0,) * 3, "bce", "none")
-    entry = model.metadata_props.add()
-    entry.key, entry.value = METADATA_KEY, metadata.to_json()
-    return model.SerializeToString()
+    return brightness_model()
 
 
 def scores_of(path: Path, content: bytes) -> np.ndarray:

@@ -40,6 +40,22 @@ def export(
             min=2, max=100_000, help="Maximum number for the check.", show_default="500; 5000 with --int8"
         ),
     ] = None,
+    triton: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            metavar="FOLDER",
+            help="Also write an entry of a Triton model repository: REPOSITORY/NAME (onnx only).",
+            show_default="none",
+        ),
+    ] = None,
+    bentoml: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            metavar="FOLDER",
+            help="Also write a BentoML service with the model to this folder (onnx only).",
+            show_default="none",
+        ),
+    ] = None,
     guarantee: GuaranteeOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
@@ -52,6 +68,9 @@ def export(
     """
     if int8 and guarantee is not None:
         raise InputError("--guarantee is about the scores of the model, which --int8 changes; give one")
+    for flag, folder in (("--triton", triton), ("--bentoml", bentoml)):
+        if folder is not None and file_format is not ExportFormat.ONNX:
+            raise InputError(f"{flag} needs --format onnx; got {file_format.value}")
     from kmcl.serving.check_images import find_check_images
     from kmcl.serving.export import FORMATS, export_model
     from kmcl.serving.loading import load_in_torch
@@ -78,6 +97,17 @@ def export(
     }
     write_json(path.with_name(f"{path.name}.json"), report)
     typer.echo(json.dumps(report, indent=2) if as_json else _sentences(report))
+    _write_for_servers(path, triton, bentoml)
+
+
+def _write_for_servers(exported: Path, triton: Path | None, bentoml: Path | None) -> None:
+    from kmcl.serving.deployment import write_bentoml_service, write_triton_entry
+
+    if triton is not None:
+        typer.echo(f"Triton: {write_triton_entry(exported, triton)}", err=True)
+    if bentoml is not None:
+        service = write_bentoml_service(exported, bentoml)
+        typer.echo(f"BentoML: cd {service.parent} && bentoml serve service:Classifier", err=True)
 
 
 def _default_output(run: Path, suffix: str, int8: bool) -> Path:

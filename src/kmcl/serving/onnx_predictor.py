@@ -59,6 +59,11 @@ class OnnxPredictor(ImagePredictor):
     def has_unfamiliarity(self) -> bool:
         return "unfamiliarity" in self._outputs
 
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Those of `export_metadata.OUTPUTS` that the file has."""
+        return tuple(self._outputs)
+
     def use_cores(self, number: int) -> None:
         """Score on that many cores; without this call, on all."""
         self.session = open_session(self.path, number)
