@@ -199,3 +199,23 @@ def test_no_file_of_a_user_can_run_code():
                 assert keywords.get("allow_pickle") is False, path
             assert function not in {"eval", "exec", "yaml.load", "pickle.load", "pickle.loads"}, path
     assert {"torch.load", "np.load", "yaml.safe_load"} <= seen
+
+
+def test_the_container_runs_the_service_without_rights():
+    dockerfile = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
+    extras = re.search(r"'\.\[([\w,]+)\]'", dockerfile)
+    assert extras is not None
+    assert set(extras[1].split(",")) <= PYPROJECT["project"]["optional-dependencies"].keys()
+    for source in re.findall(r"^COPY (?!--from)(.+)$", dockerfile, re.MULTILINE):
+        assert all((ROOT / name).exists() for name in source.split()[:-1]), source
+    user = re.search(r"^USER (\d+):", dockerfile, re.MULTILINE)
+    assert user is not None
+    assert int(user[1]) > 0
+    path = re.search(r"http://127\.0\.0\.1:8000(/\w+)", dockerfile)
+    assert path is not None
+    application = (ROOT / "src/kmcl/serving/service/application.py").read_text(encoding="utf-8")
+    assert f'.get("{path[1]}"' in application
+    (service,) = load_yaml(ROOT / "deploy" / "compose.yaml")["services"].values()
+    assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+    assert service["volumes"][0]["read_only"] is True
+    assert service["ports"] == ["127.0.0.1:8000:8000"]
