@@ -32,6 +32,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 TOOLS = {"docs", "dev", "all"}
 """Extras that no command of the program needs."""
 
+NOT_NAMED = {"offline-weights", "mlflow", "wandb"}
+"""Extras whose absence the code that uses them explains itself."""
+
 RUN_WITHOUT = """
 import sys
 
@@ -164,7 +167,7 @@ def test_every_package_of_an_extra_is_named_with_that_extra():
         asked = {canonicalize_name(r.name) for r in requirements(extra)}
         assert asked & {canonicalize_name(name) for name in distributions[module]}, (module, extra)
     covered = {canonicalize_name(name) for module in EXTRA_OF_PACKAGE for name in distributions[module]}
-    for extra in PROJECT["optional-dependencies"].keys() - TOOLS - {"offline-weights"}:
+    for extra in PROJECT["optional-dependencies"].keys() - TOOLS - NOT_NAMED:
         for requirement in map(Requirement, PROJECT["optional-dependencies"][extra]):
             assert canonicalize_name(requirement.name) in covered | {"kmcl"}, (extra, requirement.name)
 

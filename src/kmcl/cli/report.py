@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -48,11 +49,14 @@ def report(
 
     from kmcl.reports import ReportSettings, write_report
     from kmcl.reports.progress import ReportProgress
+    from kmcl.training.tracking import track_page
 
     settings = ReportSettings(groups, tuple(image or ()), saliency, num_images, seed, num_masked)  # type: ignore[arg-type]
     folder = output or (runs[0] / "report" if len(runs) == 1 else runs[0].resolve().parent / "report")
     with ReportProgress(Console(stderr=True)) as progress:
         page = write_report(runs, folder, settings, progress)
+    if len(runs) == 1:
+        track_page(runs[0], page, partial(typer.echo, err=True))
     show(page, open_)
 
 

@@ -39,6 +39,7 @@ PANELS = {
     "evaluation": "Evaluation",
     "machine": "Machine",
     "recipe": "Common settings",
+    "tracking": "Tracking",
 }
 
 BY_THE_RECIPE = "by the recipe"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from kmcl.cli.data import OptionArgument, parse_dataset_options
-from kmcl.cli.interruption import INTERRUPTED, TERMINATED, exiting_on_sigterm
+from kmcl.cli.interruption import INTERRUPTED, TERMINATED, exiting_on_sigterm, leave_at_once
 from kmcl.cli.settings_flags import with_settings_flags
 from kmcl.errors import InputError
 from kmcl.training.presets import PRESETS
@@ -83,6 +83,7 @@ def _run(console: Console, folder: Path, plan: Plan | None, began: float | None 
     from kmcl.data.loading import LostWorkerError
     from kmcl.reports.run_summary import print_run_summary
     from kmcl.storage.atomic import WriteError
+    from kmcl.training.lost_processes import LostProcessError
     from kmcl.training.task import NonFiniteLossError
     from kmcl.training.train import resume, train
 
@@ -103,6 +104,10 @@ def _run(console: Console, folder: Path, plan: Plan | None, began: float | None 
         typer.echo(f"kmcl: {error}", err=True)
         _say_how_to_continue(folder)
         raise typer.Exit(1) from error
+    except LostProcessError as error:
+        typer.echo(f"kmcl: {error}", err=True)
+        _say_how_to_continue(folder)
+        leave_at_once(1)  # ending gloo's threads in order would wait for the lost process
     except (KeyboardInterrupt, SystemExit) as stop:  # Lightning turns Ctrl-C into an exit
         _say_how_to_continue(folder)
         terminated = isinstance(stop, SystemExit) and stop.code == TERMINATED

@@ -8,7 +8,7 @@ from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO  # noqa: E402
 from pytorch_lightning import Callback, LightningModule, Trainer  # noqa: E402
 from pytorch_lightning.accelerators import AcceleratorRegistry  # noqa: E402
 from pytorch_lightning.callbacks import Checkpoint, EarlyStopping  # noqa: E402
-from pytorch_lightning.loggers import TensorBoardLogger  # noqa: E402
+from pytorch_lightning.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger  # noqa: E402
 
 __all__ = [
     "AcceleratorRegistry",
@@ -16,7 +16,10 @@ __all__ = [
     "Checkpoint",
     "EarlyStopping",
     "LightningModule",
+    "Logger",
+    "MLFlowLogger",
     "TensorBoardLogger",
     "TorchCheckpointIO",
     "Trainer",
+    "WandbLogger",
 ]

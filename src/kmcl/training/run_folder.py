@@ -31,7 +31,7 @@ class RunFolder:
     settings.yaml     the resolved settings, complete, with absolute paths
     environment.json  versions, command, git state, machine
     epochs.csv        one row per epoch: learning rate, each loss term, val mAP of model and average, seconds
-    logs/             TensorBoard
+    logs/             TensorBoard; the ids of the run in MLflow and W&B
     checkpoints/      last.ckpt, to resume from
     model/            the best weights on val, with labels, thresholds and temperatures
     predictions/      val.npz and test.npz
@@ -51,6 +51,10 @@ class RunFolder:
     @property
     def epochs_file(self) -> Path:
         return self.path / "epochs.csv"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
 
     @property
     def checkpoint(self) -> Path:

@@ -20,6 +20,8 @@ from kmcl.methods import MethodOptions, read_options
 from kmcl.models.guarantee import GuaranteeWish
 from kmcl.posthoc.options import PosthocOptions
 
+LOGS = ("tensorboard", "mlflow", "wandb", "csv")
+
 
 class SettingsGroup(BaseModel):
     """Settings that belong together; an unknown name is an error."""
@@ -174,6 +176,32 @@ class MachineSettings(SettingsGroup):
     accelerator: str = Field("auto", description="auto, cpu, cuda, mps")
 
 
+class TrackingSettings(SettingsGroup):
+    """Where metrics are logged."""
+
+    log: str = Field(
+        "tensorboard",
+        description="tensorboard, mlflow, wandb, or several with commas; csv for epochs.csv alone, which "
+        "every run has",
+    )
+    experiment: str | None = Field(
+        None, min_length=1, description="experiment of MLflow or project of W&B; kmcl if not given"
+    )
+
+    @field_validator("log")
+    @classmethod
+    def _known_names(cls, value: str) -> str:
+        names = list(dict.fromkeys(name.strip() for name in value.split(",")))
+        for name in names:
+            if name not in LOGS:
+                raise ValueError(f"must be one of {', '.join(LOGS)}, or several with commas; got {name!r}")
+        return ",".join(names)
+
+    @property
+    def names(self) -> list[str]:
+        return self.log.split(",")
+
+
 class TrainingSettings(SettingsGroup):
     """All settings of a run. The defaults are those of the preset `default`.
 
@@ -189,6 +217,7 @@ class TrainingSettings(SettingsGroup):
     evaluation: EvaluationSettings = EvaluationSettings()
     machine: MachineSettings = MachineSettings()
     recipe: RecipeSettings = RecipeSettings()
+    tracking: TrackingSettings = TrackingSettings()
 
     @field_validator("method", mode="before")
     @classmethod
@@ -213,5 +242,6 @@ GROUPS: dict[str, type[SettingsGroup]] = {
     "evaluation": EvaluationSettings,
     "machine": MachineSettings,
     "recipe": RecipeSettings,
+    "tracking": TrackingSettings,
 }
 """The groups whose fields are the same for every method."""

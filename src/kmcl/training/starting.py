@@ -51,7 +51,7 @@ def no_folder_if_start_fails(run: RunFolder) -> Iterator[None]:
         is_full = isinstance(error, WriteError) and error.is_full
         if is_full and run.settings_file.is_file() and run.environment_file.is_file():
             raise
-        trains = (run.path / "logs").is_dir()
+        trains = run.logs.is_dir()
         if not trains or (isinstance(error, InputError) and not run.checkpoint.is_file()):
             _remove_start(run)
         raise

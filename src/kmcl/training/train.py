@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,9 @@ from kmcl.training.checkpoints import AtomicCheckpointIO, LastCheckpoint, check_
 from kmcl.training.completion import Completion
 from kmcl.training.finalise import Finalisation
 from kmcl.training.history import EpochHistory
-from kmcl.training.lightning import Callback, EarlyStopping, TensorBoardLogger, Trainer
+from kmcl.training.lightning import Callback, EarlyStopping, Trainer
 from kmcl.training.log_errors import explaining_refused_logs
+from kmcl.training.lost_processes import explaining_lost_processes
 from kmcl.training.normalisation import find_normalisation
 from kmcl.training.planning import device_of, is_first_process
 from kmcl.training.posthoc_fitting import prepare_parts
@@ -45,6 +47,7 @@ from kmcl.training.schedule import Clock
 from kmcl.training.settings import TrainingSettings
 from kmcl.training.starting import no_folder_if_start_fails, with_absolute_paths, with_image_size
 from kmcl.training.task import ClassificationTask
+from kmcl.training.tracking import Tracking, check_tracking
 
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
@@ -70,6 +73,7 @@ def train(
     """
     began = time.monotonic() if began is None else began
     check_accelerator(settings.machine.accelerator, settings.machine.devices)
+    check_tracking(settings)
     run, settings = RunFolder(folder), with_absolute_paths(settings)
     if not is_first_process():
         return _Training(run, settings, _silent(), callbacks, dataset, encoder, began).run_to_end()
@@ -96,6 +100,7 @@ def resume(
     if run.metrics_file.is_file():
         return run.read_metrics()
     check_accelerator(settings.machine.accelerator, settings.machine.devices)
+    check_tracking(settings)
     if run.checkpoint.is_file():
         check_checkpoint(run.checkpoint)
     training = _Training(run, settings, console or _silent(), (), dataset, encoder)
@@ -145,17 +150,27 @@ class _Training:
         self.device = device_of(settings)
         self.data = RunData(self.dataset, settings, self.classifier, first_console, self.device)
 
+    @explaining_lost_processes()
     @explaining_lost_workers()
     def run_to_end(self) -> dict[str, Any]:
-        if self.settings.recipe.to_choose:
-            self._complete_settings()
-        trainer, task = self._fit()
-        if not trainer.is_global_zero:
-            return {}
-        if "val" not in self.dataset.splits:
-            last = self.classifier if task.average is None else task.average.model
-            self._save(last)  # no val split to choose the best weights on
-        return self._finalisation().run_to_metrics(task.best)
+        tracking = Tracking(self.run, self.settings, partial(self.console.print, soft_wrap=True))
+        failed = True
+        try:
+            tracking.open()
+            if self.settings.recipe.to_choose:
+                self._complete_settings()
+            trainer, task = self._fit(tracking)
+            if not trainer.is_global_zero:
+                return {}
+            if "val" not in self.dataset.splits:
+                last = self.classifier if task.average is None else task.average.model
+                self._save(last)  # no val split to choose the best weights on
+            metrics = self._finalisation().run_to_metrics(task.best)
+            tracking.finish(metrics)
+            failed = False
+        finally:
+            tracking.close(failed=failed)
+        return metrics
 
     @contextmanager
     def completing(self, wanted: bool) -> Iterator[None]:
@@ -198,7 +213,7 @@ class _Training:
         )
         self.settings = completion.complete()
 
-    def _fit(self) -> tuple[Trainer, ClassificationTask]:
+    def _fit(self, tracking: Tracking) -> tuple[Trainer, ClassificationTask]:
         settings, machine = self.settings.optimisation, self.settings.machine
         _quieten_lightning()
         history = EpochHistory(self.run.epochs_file)
@@ -223,7 +238,7 @@ class _Training:
             gradient_clip_val=settings.clip_norm,
             callbacks=callbacks,
             plugins=[AtomicCheckpointIO()],
-            logger=TensorBoardLogger(self.run.path, name="", version="logs"),
+            logger=tracking.loggers or False,
             enable_progress_bar=False,
             enable_model_summary=False,
             use_distributed_sampler=False,
@@ -246,7 +261,8 @@ class _Training:
             task.train_sample = self.data.train_sample_loader()
         val_loaders = [] if val_split is None else [self.data.eval_loader("val", *process)]
         resume_from = self.run.checkpoint if self.run.checkpoint.is_file() else None
-        with explaining_refused_logs(self.run.path / "logs"):
+        tracking.start(self.settings)
+        with explaining_refused_logs(self.run.logs):
             trainer.fit(task, train_loader, val_loaders, ckpt_path=resume_from, weights_only=True)
         self.data.report_bad_images("train", train_loader)
         return trainer, task
