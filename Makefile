@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 JOBS ?= auto
 PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadfile
 
-.PHONY: demo test test-slow attack mutants docs figures benchmarks
+.PHONY: demo test test-slow test-hosts attack mutants docs figures benchmarks
 
 # The marker is newer than the files that decide what is installed, so a second run installs nothing.
 $(INSTALLED): pyproject.toml constraints.txt src/kmcl/version.py
@@ -28,6 +28,10 @@ test: $(INSTALLED)
 
 test-slow: $(INSTALLED)
 	$(PYTEST) -m slow
+
+# Several hosts as network namespaces of this machine; needs root and iproute2, and is skipped without them.
+test-hosts: $(INSTALLED)
+	$(BIN)/pytest -m hosts tests/hosts
 
 # Kills, damaged inputs of every kind, the service under load and abuse; not part of `make test`.
 MINUTES ?= 60
