@@ -33,7 +33,7 @@ from uncertainty import rules_of
 
 SHARES = (0.02, 0.05, 0.1)
 MOST_UNFAMILIAR = 0.999
-HALVES = 20
+HALVES = 10
 """Of each redrawn val, where its own rate of alarms is wanted."""
 
 Pair = tuple[PredictedImages, PredictedImages]
@@ -81,7 +81,7 @@ def main() -> None:
     rate = float(np.mean(against_val))
     rates = [
         rate_of_halves(rules.labels, both, len(val.present), num_new, draw)
-        for draw in range(arguments.draws // 2)
+        for draw in range(arguments.draws // 4)
     ]
     as_many = float(np.mean(np.array(rates) >= rate))
     print(

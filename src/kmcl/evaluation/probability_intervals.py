@@ -132,7 +132,8 @@ def design_effects(predictions: Predictions, probabilities: Values, design: Valu
     np.add.at(numbers, units.of_image, predictions.positive)
     having = (numbers > 0).sum(axis=0)
     mean = (having @ own) / max(having.sum(), 1)
-    return np.maximum(1.0, (having * own + _PRIOR_GROUPS * mean) / (having + _PRIOR_GROUPS))
+    shrunk: Values = (having * own + _PRIOR_GROUPS * mean) / (having + _PRIOR_GROUPS)
+    return np.maximum(1.0, shrunk)
 
 
 def _design(scores: Reals, sigma: Reals | None, means: Values, deviations: Values) -> Values:
