@@ -68,9 +68,10 @@ def test_gradients(kernel):
 def test_half_precision_is_computed_in_float32(dtype):
     mixture = make_mixture("isotropic", 2, 3, 4, dtype=dtype)
     features = torch.randn(2, 4, dtype=dtype)
-    result = log_kernel(features, mixture)
-    assert result.dtype == torch.float32
-    torch.testing.assert_close(result, log_kernel(features.float(), mixture.at_least_float32()))
+    for formula in (log_kernel, log_components):
+        result = formula(features, mixture)
+        assert result.dtype == torch.float32
+        torch.testing.assert_close(result, formula(features.float(), mixture.at_least_float32()))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

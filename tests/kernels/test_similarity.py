@@ -197,3 +197,10 @@ def test_only_the_mean_of_two_covariances_matters_to_mahalanobis():
     zero = torch.zeros(3, dtype=torch.float64)
     expected = -gap @ torch.linalg.inv((one + other) / 2) @ gap / 8
     torch.testing.assert_close(log_mahalanobis(gap, one, zero, other), expected)
+
+
+def test_one_covariance_of_several_that_is_not_positive_definite_is_refused():
+    covariances = torch.stack([torch.eye(3), torch.eye(3), torch.eye(3)])
+    covariances[1, 2, 2] = -1.0
+    with pytest.raises(ValueError, match=r"^covariances_q must be .* a leading minor of order 3 is not$"):
+        log_bhattacharyya(torch.zeros(3, 3), 5 * torch.eye(3).expand(3, 3, 3), torch.zeros(3, 3), covariances)

@@ -34,7 +34,7 @@ class _WidenFloat16(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         # A quarter of the range: the head and the losses each return a gradient for the same features.
         limit = torch.finfo(torch.float16).max / 4
-        return gradients[0].clamp(-limit, limit).half()
+        return gradients[0].clamp(-limit, limit)
 
 
 def without_autocast(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
