@@ -139,7 +139,8 @@ class PredictionFiles:
 
     def _wide_rows(self, predictions: Iterable[ImagePrediction]) -> Iterable[list[Any]]:
         for one in predictions:
-            probabilities = [label.probability for label in one.labels] or [None] * len(self.labels)
+            found: list[float | None] = [label.probability for label in one.labels]
+            probabilities = found or [None] * len(self.labels)
             yield [one.name, *probabilities, *(getattr(one, name) for name in self.columns.of_images)]
 
     def _long_rows(self, predictions: Iterable[ImagePrediction]) -> Iterable[list[Any]]:

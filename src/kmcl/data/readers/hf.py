@@ -128,8 +128,8 @@ def _label_columns(table: TableRows, options: HfOptions, features: Features) -> 
                 break
     if column is None:
         return {}
-    names = options.label_names or tuple(named.get(column[0], ())) or None
-    return {"labels_column": column} | ({} if names is None else {"label_names": names})
+    listed = tuple(options.label_names or named.get(column[0]) or ())
+    return {"labels_column": column} | ({"label_names": listed} if listed else {})
 
 
 def _download(location: Path, revision: str | None) -> Path:

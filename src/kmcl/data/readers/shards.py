@@ -61,8 +61,8 @@ def read_shards(folder: Path, options: ShardOptions) -> Dataset:
     for key, value in (("present", 1), ("unknown", UNKNOWN)):
         rows, columns = found[key].astype(np.int64).reshape(-1, 2).T
         targets[rows, np.array([labels.index(name) for name in names], dtype=np.int64)[columns]] = value
-    images = TarImages(tuple(shards), found["members"], found["places"])
-    groups = found["groups"] if (found["groups"] != "").any() else None
+    images = TarImages(tuple(shards), found["members"].astype(np.bytes_), found["places"].astype(np.int64))
+    groups = found["groups"].astype(np.str_) if (found["groups"] != "").any() else None
     everything = Split(images, targets, groups=groups)
     of_shard = np.array([_split_of(path, folder) for path in shards])
     of_row = of_shard[found["places"][:, 0]]
