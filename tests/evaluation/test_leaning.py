@@ -12,7 +12,8 @@ from evaluation.synthetic import from_arrays, make_predictions, with_gaps
 from kmcl.data.cooccurrence import find_cooccurring_labels
 from kmcl.errors import InputError
 from kmcl.evaluation.contrasts import joint_level
-from kmcl.evaluation.leaning import LabelPair, measure_leaning, usual_pairs
+from kmcl.evaluation.leaning import LabelPair, _average_precisions, _Stratum, measure_leaning, usual_pairs
+from kmcl.evaluation.resampling import rank_label
 
 PAIR = LabelPair(0, 1, 0.8, 0.3)
 
@@ -189,3 +190,15 @@ def test_the_usual_label_is_the_one_that_is_more_frequent_than_overall():
     assert pairs[0] == LabelPair(0, 1, 0.7, pytest.approx(0.14))
     assert [pair.label for pair in pairs] == [0, 1, 2][: len(pairs)]
     assert 3 not in [pair.label for pair in pairs]
+
+
+def test_a_resample_without_positives_or_without_negatives_has_no_average_precision():
+    positive = np.array([True, False, True, False])
+    images = np.ones(4, dtype=np.bool_)
+    ranking = rank_label(np.array([0.9, 0.8, 0.7, 0.1], dtype=np.float32), images, positive)
+    stratum = _Stratum(ranking, positive, ~positive, images, 0.5)
+    weights = np.stack([images, positive, ~positive], axis=1).astype(np.int32)
+    found = _average_precisions(stratum, weights)
+    assert np.isnan(found).tolist() == [False, True, True]
+    # Half of the positives before any alarm, the other half at a recall of 1 and half of the alarms.
+    assert found[0] == pytest.approx(0.5 + 0.5 * 1 / (1 + 0.5))
