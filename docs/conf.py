@@ -58,7 +58,10 @@ python_display_short_literal_types = True
 toc_object_entries_show_parents = "hide"
 # Types of other projects have their own documentation; shapes and our own short names are no links.
 # Constraints of pydantic fields are annotations that autodoc takes for names of the module.
-nitpick_ignore_regex = [("py:.*", r"(?!kmcl\.).*"), ("py:class", r"kmcl\..*\.(Annotated|parse_duration)")]
+nitpick_ignore_regex = [
+    ("py:.*", r"(?!kmcl\.).*"),
+    ("py:class", r"kmcl\..*\.(Annotated|parse_duration|_split_names)"),
+]
 
 GENERATED = {
     "commands": command_reference,

@@ -67,9 +67,8 @@ def test_an_unreadable_image_is_a_row_with_the_reason(pictures: Path, tmp_path: 
     predict_to(tmp_path / "a.csv", [str(pictures)])
     predict_to(tmp_path / "a.parquet", [str(pictures)])
     table = pd.read_csv(tmp_path / "a.csv")
-    pd.testing.assert_frame_equal(
-        table.astype(object), pd.read_parquet(tmp_path / "a.parquet").astype(object), check_exact=False
-    )
+    columns = pd.read_parquet(tmp_path / "a.parquet").astype(object)
+    pd.testing.assert_frame_equal(table.astype(object).fillna("-"), columns.fillna("-"), check_exact=False)
     assert len(table) == 3 * (NUM_IMAGES - 1) + 1
     (row,) = table[table["error"].notna()].to_dict("records")
     assert Path(row["image"]).name == "17.png"

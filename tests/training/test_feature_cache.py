@@ -94,8 +94,9 @@ def test_predictions_are_those_of_the_saved_model_on_the_images(finished: Path):
         measured = Predictions.load(finished / "run" / "predictions" / f"{name}.npz")
         found = predictor.predict([split.images.load(index) for index in range(len(split))])
         scores = np.array([[label.score for label in prediction.labels] for prediction in found])
-        np.testing.assert_allclose(scores, measured.scores, atol=3e-4)  # features are cached as float16
-        assert np.ptp(measured.scores, axis=0).min() > 2e-3  # the scores differ between images by far more
+        # Features are cached as float16, and a part may weigh 8 times as much as the head.
+        np.testing.assert_allclose(scores, measured.scores, atol=1e-3)
+        assert np.ptp(measured.scores, axis=0).min() > 1e-2  # the scores differ between images by far more
     assert json.loads((finished / "run" / "metrics.json").read_text())["best"]["val_map"] > 0
 
 

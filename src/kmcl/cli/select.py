@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Literal, Optional
 
 import typer
 
-from kmcl.data.image_paths import find_images
 from kmcl.errors import InputError
 
 if TYPE_CHECKING:
@@ -59,6 +58,7 @@ def select(
     from rich.console import Console
 
     from kmcl.cli.report import show
+    from kmcl.data.image_paths import find_images
     from kmcl.labelling.next_images import choose_images
     from kmcl.serving.loading import load_in_torch
 

@@ -9,7 +9,7 @@ from kmcl.lazy_names import lazy_names
 if TYPE_CHECKING:
     from kmcl.labelling.audit import Audit, Finding, audit_dataset
     from kmcl.labelling.findings_table import Corrections, correct_labels
-    from kmcl.labelling.image_features import FeatureExtractor, pretrained_extractor
+    from kmcl.labelling.image_features import FeatureExtractor, ImageFeatures, pretrained_extractor
     from kmcl.labelling.next_images import Chosen, ChosenImage, choose_images
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Corrections",
     "FeatureExtractor",
     "Finding",
+    "ImageFeatures",
     "audit_dataset",
     "choose_images",
     "correct_labels",
@@ -32,6 +33,7 @@ _HOMES = {
     "Corrections": "kmcl.labelling.findings_table",
     "FeatureExtractor": "kmcl.labelling.image_features",
     "Finding": "kmcl.labelling.audit",
+    "ImageFeatures": "kmcl.labelling.image_features",
     "audit_dataset": "kmcl.labelling.audit",
     "choose_images": "kmcl.labelling.next_images",
     "correct_labels": "kmcl.labelling.findings_table",

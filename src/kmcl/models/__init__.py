@@ -8,7 +8,7 @@ from kmcl.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from kmcl.models.classifier import Classifier
-    from kmcl.models.complexity import Complexity, measure_complexity
+    from kmcl.models.complexity import Complexity, EncoderCount, measure_complexity
     from kmcl.models.description import FittedPart, ModelDescription
     from kmcl.models.folder import build_classifier, load_model, read_description, save_model
     from kmcl.models.folding import fold_batch_norms
@@ -21,6 +21,7 @@ __all__ = [
     "Classifier",
     "Complexity",
     "Decisions",
+    "EncoderCount",
     "FittedPart",
     "Guarantee",
     "GuaranteeWish",
@@ -41,6 +42,7 @@ __all__ = [
 _HOMES = {
     "Classifier": "kmcl.models.classifier",
     "Complexity": "kmcl.models.complexity",
+    "EncoderCount": "kmcl.models.complexity",
     "FittedPart": "kmcl.models.description",
     "Decisions": "kmcl.models.label_rules",
     "Guarantee": "kmcl.models.guarantee",

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kmcl.serving.image_predictor import BatchScores, ImagePredictor
     from kmcl.serving.loading import load
     from kmcl.serving.onnx_predictor import OnnxPredictor
-    from kmcl.serving.predictions import ImagePrediction, LabelPrediction, PredictionList
+    from kmcl.serving.predictions import ImagePrediction, LabelPrediction, NamedImage, PredictionList
     from kmcl.serving.predictor import Predictor
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "ImagePrediction",
     "ImagePredictor",
     "LabelPrediction",
+    "NamedImage",
     "OnnxPredictor",
     "PredictionList",
     "Predictor",
@@ -33,6 +34,7 @@ _HOMES = {
     "ImagePrediction": "kmcl.serving.predictions",
     "ImagePredictor": "kmcl.serving.image_predictor",
     "LabelPrediction": "kmcl.serving.predictions",
+    "NamedImage": "kmcl.serving.predictions",
     "OnnxPredictor": "kmcl.serving.onnx_predictor",
     "PredictionList": "kmcl.serving.predictions",
     "Predictor": "kmcl.serving.predictor",

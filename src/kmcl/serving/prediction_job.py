@@ -34,7 +34,7 @@ from typing import Any, Self
 
 from kmcl.errors import InputError
 from kmcl.serving.image_sources import Record
-from kmcl.storage.atomic import STALE_SECONDS, WriteError, write_json
+from kmcl.storage.atomic import STALE_SECONDS, WriteError, rename_folder, write_json
 
 FORMAT = 1
 MAX_CHUNK_IMAGES = 1000
@@ -173,7 +173,7 @@ def remove_parts(output: Path) -> None:
     folder = parts_folder(output)
     aside = _temporary(folder)
     with suppress(FileNotFoundError):  # another process was faster
-        os.rename(folder, aside)
+        rename_folder(folder, aside)
         shutil.rmtree(aside, ignore_errors=True)
 
 
@@ -198,7 +198,7 @@ def _create(
         }
         write_json(temporary / MANIFEST, manifest)
         try:
-            os.rename(temporary, folder)
+            rename_folder(temporary, folder)
         except OSError:
             if not (folder / MANIFEST).is_file():  # else another process was faster
                 raise

@@ -186,6 +186,11 @@ def write_json(path: Path, value: object) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
+def rename_folder(folder: Path, target: Path) -> None:
+    """Give a folder another name, at once; OSError if there is one of that name with anything in it."""
+    os.rename(folder, target)
+
+
 def is_temporary(path: Path) -> bool:
     """Whether a file is one that `replacing` had not finished."""
     return _TEMPORARY.fullmatch(path.name) is not None

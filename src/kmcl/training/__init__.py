@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         MachineSettings,
         OptimisationSettings,
         RecipeSettings,
+        TrackingSettings,
         TrainingSettings,
     )
     from kmcl.training.train import resume
@@ -30,6 +31,7 @@ __all__ = [
     "OptimisationSettings",
     "RecipeSettings",
     "RunFolder",
+    "TrackingSettings",
     "TrainingSettings",
     "flat_values",
     "resolve_settings",
@@ -46,6 +48,7 @@ _HOMES = {
     "OptimisationSettings": "kmcl.training.settings",
     "RecipeSettings": "kmcl.training.settings",
     "RunFolder": "kmcl.training.run_folder",
+    "TrackingSettings": "kmcl.training.settings",
     "TrainingSettings": "kmcl.training.settings",
     "flat_values": "kmcl.training.resolution",
     "resolve_settings": "kmcl.training.resolution",
