@@ -102,6 +102,19 @@ def test_too_few_images_are_refused(dataset: Dataset, extractor: FeatureExtracto
         audit_dataset(dataset, extractor, count=0)
 
 
+def test_alike_images_do_not_flood_the_near_duplicates() -> None:
+    """Of 400 nearly equal images, those in the closest pairs; a threshold that all pass says nothing."""
+    rng = np.random.default_rng(0)
+    vectors = np.ones((400, 64)) + 0.05 * rng.normal(size=(400, 64))
+    vectors[7] = vectors[3] + 1e-4 * rng.normal(size=64)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert (vectors @ vectors.T).min() > 0.99
+    pairs = find_near_duplicates(vectors.astype(np.float32), least=0.9)
+    assert (pairs[0].first, pairs[0].second) == (3, 7)
+    assert len({place for pair in pairs for place in pair[:2]}) <= 70
+    assert min(pair.similarity for pair in pairs) > 0.997
+
+
 def test_near_duplicates_of_unit_vectors() -> None:
     angles = np.array([0.0, 2.0, 0.1, 4.0, 2.01])
     vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -102,13 +103,13 @@ def audit_dataset(dataset: Dataset, extractor: FeatureExtractor, count: int = 10
     material = _Material(dataset.labels, targets, features, suspect_labels(scores, targets, groups, seed))
     least = similarity_of_copies(everything.images, extractor, features, seed)
     pairs = find_near_duplicates(features.directions, least)
-    duplicates = [finding for pair in pairs for finding in _of_pair(material, *pair)]
+    duplicates = islice((finding for pair in pairs for finding in _of_pair(material, *pair)), count)
     return Audit(
         labels=dataset.labels,
         findings=(
             *_most_suspicious(material, 0, count),
             *_most_suspicious(material, 1, count),
-            *duplicates[:count],
+            *duplicates,
         ),
         num_images=len(everything),
         unreadable=features.unreadable,

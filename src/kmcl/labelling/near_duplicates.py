@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,10 @@ SHARE_FOUND = 0.9
 """Of the copies below: a pair is as similar as so many images are to their own copy."""
 SCALE, QUALITY, BRIGHTNESS = 0.75, 60, 1.1
 BLOCK = 1024
-MOST_PAIRS = 100_000
+MOST_SHARE, ALWAYS_ALLOWED = 0.05, 50
+"""Of the images, and images, that may have a near-duplicate: features that find more of them cannot tell
+copies from other images that look alike, such as X-rays of one patient.
+"""
 
 
 class NearDuplicate(NamedTuple):
@@ -52,13 +56,27 @@ def similarity_of_copies(
 
 
 def find_near_duplicates(directions: Floats, least: float) -> list[NearDuplicate]:
-    """All pairs whose similarity is at least `least`, the most similar first."""
-    found: list[NearDuplicate] = []
-    for start in range(0, len(directions), BLOCK):
-        similarities = directions[start : start + BLOCK] @ directions.T
-        for row, column in np.argwhere(similarities >= least).tolist():
-            if start + row < column:
-                found.append(NearDuplicate(start + row, column, float(similarities[row, column])))
-        if len(found) > MOST_PAIRS:  # images of one scene: a list of them helps nobody
-            break
+    """The pairs whose similarity is at least `least`, the most similar first.
+
+    Where more than `MOST_SHARE` of the images have such a partner, only those with the most similar ones.
+    """
+    nearest = np.sort(np.concatenate([block.max(axis=1) for _, block in _similarities(directions)]))
+    allowed = max(ALWAYS_ALLOWED, round(MOST_SHARE * len(nearest)))
+    if allowed < len(nearest):
+        least = max(least, float(nearest[-allowed]))
+    found = [
+        NearDuplicate(start + row, column, float(block[row, column]))
+        for start, block in _similarities(directions)
+        for row, column in np.argwhere(block >= least).tolist()
+        if start + row < column
+    ]
     return sorted(found, key=lambda pair: -pair.similarity)
+
+
+def _similarities(directions: Floats) -> Iterator[tuple[int, Floats]]:
+    """Of some rows, from the number of the first, to all; -1 of each row to itself."""
+    for start in range(0, len(directions), BLOCK):
+        block = directions[start : start + BLOCK] @ directions.T
+        rows = np.arange(len(block))
+        block[rows, start + rows] = -1.0
+        yield start, block
