@@ -63,7 +63,7 @@ class Audit:
     """findings:       missing labels, wrong labels, labels that differ between near-duplicates
     unreadable:     row -> why the image could not be read
     num_duplicates: pairs of near-duplicates, with equal labels or not
-    copy_similarity: from which similarity two images count as near-duplicates
+    copy_similarity: of the least similar of these pairs
     """
 
     labels: tuple[str, ...]
@@ -114,7 +114,7 @@ def audit_dataset(dataset: Dataset, extractor: FeatureExtractor, count: int = 10
         num_images=len(everything),
         unreadable=features.unreadable,
         num_duplicates=len(pairs),
-        copy_similarity=least,
+        copy_similarity=min((pair.similarity for pair in pairs), default=least),
     )
 
 

@@ -85,7 +85,7 @@ def _introduction(audit: Audit) -> list[str]:
     count = f"{audit.num_images} images, {len(audit.labels)} labels."
     copies = (
         f"{audit.num_duplicates} pairs of images are nearly identical (similarity of features of at least "
-        f"{audit.copy_similarity:.3f}, which 9 of 10 images have to a compressed and scaled copy)."
+        f"{audit.copy_similarity:.3f}, as that of an image and a compressed and scaled copy)."
     )
     sentences = [count, copies]
     if audit.unreadable:
