@@ -58,7 +58,8 @@ def audit(
 
     dataset = open_dataset(data, **parse_dataset_options(option))
     everything = join_splits(dataset)
-    result = audit_dataset(dataset, _extractor(run, Console(stderr=True)), count, seed)
+    console = Console(stderr=True)
+    result = audit_dataset(dataset, _extractor(run, console), count, seed, on_step=console.print)
     source = _source_of(data)
     folder = None if source is None else source.parent
     table = list(table_cells(dataset, folder)) if Path(everything.images.name(0)).is_file() else None

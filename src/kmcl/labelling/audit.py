@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal, NamedTuple
@@ -83,10 +84,18 @@ class _Material(NamedTuple):
     suspicion: Suspicion
 
 
-def audit_dataset(dataset: Dataset, extractor: FeatureExtractor, count: int = 100, seed: int = 0) -> Audit:
+def audit_dataset(
+    dataset: Dataset,
+    extractor: FeatureExtractor,
+    count: int = 100,
+    seed: int = 0,
+    on_step: Callable[[str], object] = lambda _: None,
+) -> Audit:
     """Rank the labels of all splits by how likely they are wrong; at most `count` of each kind.
 
     Missing and wrong labels are two lists: in one, the hard images of the one kind would hide the other kind.
+
+    on_step: called with what begins, once features are there
     """
     if count < 1:
         raise InputError(f"count must be at least 1; got {count}")
@@ -99,8 +108,10 @@ def audit_dataset(dataset: Dataset, extractor: FeatureExtractor, count: int = 10
         )
     targets = everything.targets[features.rows]
     groups = None if everything.groups is None else everything.groups[features.rows]
+    on_step(f"judging {len(dataset.labels)} labels of {len(targets)} images")
     scores = left_out_scores(features.directions, targets, groups, seed)
     material = _Material(dataset.labels, targets, features, suspect_labels(scores, targets, groups, seed))
+    on_step("comparing images with one another")
     least = similarity_of_copies(everything.images, extractor, features, seed)
     pairs = find_near_duplicates(features.directions, least)
     duplicates = islice((finding for pair in pairs for finding in _of_pair(material, *pair)), count)
