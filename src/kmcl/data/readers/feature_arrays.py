@@ -68,7 +68,7 @@ def _load(path: Path) -> dict[str, Array]:
             return {name: _loaded(path, content, name) for name in content.files}
     except InputError:
         raise
-    except ARCHIVE_ERRORS as error:
+    except (*ARCHIVE_ERRORS, MemoryError) as error:
         raise InputError(f"features {path} cannot be read: {error}") from error
 
 
