@@ -31,7 +31,7 @@ class OtherFile(NamedTuple):
 
 
 def other_files(folder: Path) -> Iterator[OtherFile]:
-    for write in (_parquet, _coco, _voc, _adp, _chestxray, _medmnist, _predictions, _of_commands):
+    for write in (_parquet, _coco, _voc, _adp, _chestxray, _medmnist, _features, _predictions, _of_commands):
         yield from write(folder / write.__name__.strip("_"))
 
 
@@ -124,6 +124,18 @@ def _medmnist(folder: Path) -> Iterator[OtherFile]:
     path = folder / "chestmnist.npz"
     np.savez_compressed(path, **arrays)
     yield OtherFile("MedMNIST", path, lambda: open_dataset(f"medmnist:{path}"))
+
+
+def _features(folder: Path) -> Iterator[OtherFile]:
+    folder.mkdir(parents=True)
+    vectors = np.arange(96, dtype=np.float32).reshape(24, 4) % 7
+    targets = np.eye(2, dtype=np.int8)[np.arange(24) % 2]
+    np.savez(folder / "x.npz", features=vectors, targets=targets, labels=["a", "b"], ids=np.arange(24))
+    table = pd.DataFrame({"embedding": list(vectors), "labels": [["a", "b"][: n % 3] for n in range(24)]})
+    table.to_parquet(folder / "x.parquet")
+    for name in ("x.npz", "x.parquet"):
+        path = folder / name
+        yield OtherFile("features", path, lambda path=path: open_dataset(f"features:{path}"))
 
 
 def _predictions(folder: Path) -> Iterator[OtherFile]:

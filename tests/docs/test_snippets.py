@@ -23,9 +23,9 @@ from kmcl.data import open_dataset
 from kmcl.training.resolution import resolve_settings
 
 TEXT = {"text", "json", "toml", "math", "{math}", "{toctree}", "{include}"}
-TRAINED = {"docs/start.md": ["--option", "size=120"], "docs/tutorial.md": []}
+TRAINED = {"docs/start.md": ["--option", "size=120"], "docs/tutorial.md": [], "docs/text.md": []}
 """Pages whose `kmcl train` are run, with tiny settings and these arguments; elsewhere they are resolved."""
-RUN_TO_THE_LAST = {"docs/tutorial.md"}
+RUN_TO_THE_LAST = {"docs/tutorial.md", "docs/text.md"}
 """Pages whose commands are all run."""
 
 RUN_AS_WRITTEN = {
@@ -74,7 +74,8 @@ def check_command(arguments: list[str], block: Block) -> None:
     name = parse(arguments, block.place)
     if name == ("train",) and "--resume" not in arguments:
         if page_name(block.page) in TRAINED:
-            tiny = TINY | {"frozen_stages": 0, "cached_views": 0}
+            has_images = not any(word.startswith("features:") for word in arguments)
+            tiny = TINY | {"frozen_stages": 0, "cached_views": 0} if has_images else {}
             flags = [f"--{key.replace('_', '-')}={value}" for key, value in tiny.items()]
             run([*arguments, *flags, *TRAINED[page_name(block.page)]], block.place)
         else:

@@ -51,6 +51,7 @@ def audit(
     from kmcl.cli.report import show
     from kmcl.data import open_dataset
     from kmcl.data.table_writing import table_cells
+    from kmcl.data.vectors import feature_dim
     from kmcl.labelling.audit import audit_dataset
     from kmcl.labelling.audit_page import audit_page, write_audit
     from kmcl.labelling.findings_table import findings_to_csv
@@ -59,27 +60,34 @@ def audit(
     dataset = open_dataset(data, **parse_dataset_options(option))
     everything = join_splits(dataset)
     console = Console(stderr=True)
-    result = audit_dataset(dataset, _extractor(run, console), count, seed, on_step=console.print)
+    width = feature_dim(dataset)
+    result = audit_dataset(dataset, _extractor(run, console, width), count, seed, on_step=console.print)
     source = _source_of(data)
     folder = None if source is None else source.parent
-    table = list(table_cells(dataset, folder)) if Path(everything.images.name(0)).is_file() else None
+    in_files = width is None and Path(everything.images.name(0)).is_file()
+    table = list(table_cells(dataset, folder)) if in_files else None
     advice = "" if source is None else f"corrected.csv belongs beside {source.name}: its paths start there. "
-    command = f"kmcl data correct {data} decisions.csv --output corrected.csv"
+    written = "corrected.csv" if width is None else "corrected.npz"
+    command = f"kmcl data correct {data} decisions.csv --output {written}"
     page = audit_page(
         result,
         f"Labels of {dataset.name}",
         everything,
         table,
-        f"{advice}The command {command} makes the same table from decisions.csv.",
+        f"{advice}The command {command} makes the same table from decisions.csv."
+        if width is None
+        else f"The command {command} applies decisions.csv.",
     )
     path = write_audit(output, page, findings_to_csv(result, everything))
     _print_findings(result)
     show(path, open_)
 
 
-def _extractor(run: Path | None, console: Console) -> FeatureExtractor:
-    from kmcl.labelling.image_features import FeatureExtractor, pretrained_extractor
+def _extractor(run: Path | None, console: Console, feature_dim: int | None) -> FeatureExtractor:
+    from kmcl.labelling.image_features import FeatureExtractor, pretrained_extractor, vector_extractor
 
+    if feature_dim is not None:
+        return vector_extractor(console, feature_dim)  # an encoder would see nothing else
     if run is None:
         return pretrained_extractor(console)
     from kmcl.serving.loading import load_in_torch
@@ -105,27 +113,35 @@ def correct(
             metavar="DECISIONS", help="decisions.csv of the page, or findings.csv with its column filled in."
         ),
     ],
-    output: Annotated[Path, typer.Option(metavar="FILE", help="The table to write (CSV).")],
+    output: Annotated[
+        Path, typer.Option(metavar="FILE", help="The table to write (CSV); of feature vectors an .npz file.")
+    ],
     option: OptionArgument = None,
 ) -> None:
     """Write the labels of DATA as a table with the accepted suggestions of `kmcl data audit`."""
     from kmcl.data import open_dataset
     from kmcl.data.table_writing import write_table
+    from kmcl.data.vector_writing import write_vectors
+    from kmcl.data.vectors import feature_dim
     from kmcl.errors import InputError
     from kmcl.labelling.findings_table import correct_labels
 
     dataset = open_dataset(data, **parse_dataset_options(option))
     if output.exists() and output.resolve() == (_source_of(data) or Path()).resolve():
         raise InputError(f"{output}: is the dataset itself; choose another file for --output")
+    of_vectors = feature_dim(dataset) is not None
     first = next(split.images.name(0) for split in dataset.splits.values() if len(split))
-    if not Path(first).is_file():
+    if not of_vectors and not Path(first).is_file():
         raise InputError(
             f"{first}: is no image file, which a table needs; write the images with kmcl data convert, and "
             "audit the table it writes"
         )
     corrected = correct_labels(dataset, decisions)
     try:
-        write_table(corrected.dataset, output, output.parent)
+        if of_vectors:
+            write_vectors(corrected.dataset, output)
+        else:
+            write_table(corrected.dataset, output, output.parent)
     except OSError as error:
         raise InputError(f"{output}: cannot be written: {error.strerror or error}") from error
     typer.echo(
@@ -135,6 +151,6 @@ def correct(
 
 
 def _source_of(data: str) -> Path | None:
-    """The file of a table."""
-    path = Path(data.removeprefix("table:"))
+    """The file of a table or of feature vectors."""
+    path = Path(data.removeprefix("table:").removeprefix("features:"))
     return path if path.is_file() else None

@@ -196,6 +196,8 @@ def _print_description(description: Description) -> None:
     if sizes.widths is not None and sizes.heights is not None:
         spread = [f"{low} to {high}, median {middle}" for low, middle, high in (sizes.widths, sizes.heights)]
         console.print(f"{sizes.num_sampled} sampled images: width {spread[0]}; height {spread[1]}")
+    if description.feature_dim is not None:
+        console.print(f"feature vectors of {description.feature_dim:,} numbers instead of images")
     if sizes.num_unreadable:
         console.print(f"{sizes.num_unreadable} sampled images cannot be read: see kmcl data check")
 

@@ -27,7 +27,8 @@ def predict(
         typer.Argument(
             metavar="SOURCE...",
             help="Images, folders, patterns (*.jpg), lists of paths (.txt), tables and other datasets "
-            "(table:labels.csv), uncompressed tar files (WebDataset's shards).",
+            "(table:labels.csv), uncompressed tar files (WebDataset's shards); feature vectors "
+            "(features:FILE) for a model that takes these.",
         ),
     ],
     as_json: Annotated[

@@ -65,6 +65,7 @@ def select(
     found = find_images(paths)
     console = Console(stderr=True)
     predictor = load_in_torch(run)
+    predictor.refuse_vectors("kmcl select")
     labelled = _dataset_of(run, console)
     chosen = choose_images(predictor, found.images, labelled, count, strategy, console, seed)
     page = _write(output, chosen, predictor.labels, run.resolve().name, url_prefix, url_root)

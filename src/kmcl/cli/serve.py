@@ -120,6 +120,7 @@ def serve(
         token=token or None,
     )
     loaded, cutoff = load(run, guarantee=guarantee), None
+    loaded.refuse_vectors("kmcl serve")
     if abstain is not None:
         from kmcl.training.run_guarantee import cutoff_of_run
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kmcl.data.partners import partner_order
     from kmcl.data.readers.options import CutOptions, DrawOptions, ReaderOptions
     from kmcl.data.readers.reader import Reader
+    from kmcl.data.vectors import FeatureVectors
     from kmcl.data.writers.registry import write_dataset
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "CutOptions",
     "Dataset",
     "DrawOptions",
+    "FeatureVectors",
     "ImageStore",
     "Reader",
     "ReaderOptions",
@@ -34,6 +36,7 @@ __all__ = [
 _HOMES = {
     "CutOptions": "kmcl.data.readers.options",
     "DrawOptions": "kmcl.data.readers.options",
+    "FeatureVectors": "kmcl.data.vectors",
     "Reader": "kmcl.data.readers.reader",
     "ReaderOptions": "kmcl.data.readers.options",
     "partner_order": "kmcl.data.partners",
@@ -44,8 +47,8 @@ __getattr__ = lazy_names(__name__, _HOMES)
 
 
 def open_dataset(spec: str | PathLike[str] | Dataset | pd.DataFrame, **options: object) -> Dataset:
-    """Open a dataset by its spec: `scenes`, `table:labels.csv`, `folder:DIR`, `coco:FILE.json`, `hf:DIR`, ...
-    (`docs/data.md` has all); or take a pandas DataFrame with an image column.
+    """Open a dataset by its spec: `scenes`, `table:labels.csv`, `folder:DIR`, `coco:FILE.json`, `hf:DIR`,
+    `features:FILE`, ... (`docs/data.md` has all); or take a pandas DataFrame with an image column.
 
     spec:    the kind of dataset and where it is, separated by a colon; a path to a table needs no `table:`.
              A DataFrame has the columns of a table; its relative image paths start from the option `root`,

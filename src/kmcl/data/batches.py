@@ -24,8 +24,9 @@ BadImageRule = Literal["refuse", "replace", "drop"]
 class Batch(NamedTuple):
     """Images, their targets, and which images of the split they are.
 
-    images: B x 3 x S x S uint8, in channels_last memory format. Not normalised: the classifier does that
-    on its device. targets: B x L int8, 1 present, 0 absent, -1 unknown. indices: B int64.
+    images: B x 3 x S x S uint8, in channels_last memory format, or feature vectors, B x D float32. Not
+    normalised: the classifier does that on its device. targets: B x L int8, 1 present, 0 absent, -1
+    unknown. indices: B int64.
     """
 
     images: Tensor

@@ -7,13 +7,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from kmcl.data import open_dataset
 from kmcl.data.dataset import Dataset, Split
 from kmcl.data.readers.row_problems import RowError
+from kmcl.data.vectors import feature_dim, feature_dim_of, take_vectors
 from kmcl.errors import InputError, shorten
 
 ProblemKind = Literal[
@@ -96,9 +98,15 @@ def check_dataset(dataset: Dataset, num_threads: int = 2, progress: Progress | N
 
 
 def _digest(split: Split, row: int) -> bytes | InputError:
-    """A hash of the decoded pixels, so that the same picture is found in different files or formats."""
+    """A hash of the decoded pixels, so that the same picture is found in different files or formats; or of
+    the numbers of a feature vector.
+    """
+    pixels: npt.NDArray[Any]
     try:
-        pixels = split.images.load(row)
+        if feature_dim_of(split.images) is None:
+            pixels = split.images.load(row)
+        else:
+            pixels = take_vectors(split.images, np.array([row]))
     except InputError as error:
         return error
     digest = hashlib.blake2b(repr(pixels.shape).encode(), digest_size=16)
@@ -116,7 +124,8 @@ def _image_problems(
     if other_name != name:
         image = dataset.splits[name].images.name(row)
         other = dataset.splits[other_name].images.name(other_row)
-        message = f"image {image} has the same content as {other} of {other_name}"
+        noun = "image" if feature_dim(dataset) is None else "row"
+        message = f"{noun} {image} has the same content as {other} of {other_name}"
         yield _problem(dataset, "image in two splits", message, name, row)
 
 

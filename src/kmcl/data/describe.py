@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kmcl.data.dataset import UNKNOWN, Dataset, Split
+from kmcl.data.vectors import feature_dim
 from kmcl.errors import InputError
 
 SAMPLED_IMAGES = 64
@@ -63,6 +64,7 @@ class Description:
     together:         L x L, how many images carry both labels; a label's own count on the diagonal.
     correlations:     the strongest pairs by absolute correlation, strongest first.
     notes:            what the reader left out or took for granted.
+    feature_dim:      how many numbers each row has, where the dataset has feature vectors instead of images.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Description:
     correlations: tuple[LabelPair, ...]
     image_sizes: ImageSizes
     notes: tuple[str, ...] = ()
+    feature_dim: int | None = None
 
 
 def describe(dataset: Dataset, num_sampled: int = SAMPLED_IMAGES) -> Description:
@@ -90,6 +93,7 @@ def describe(dataset: Dataset, num_sampled: int = SAMPLED_IMAGES) -> Description
         correlations=_strongest_pairs(dataset.labels, targets, together),
         image_sizes=_image_sizes(dataset, num_sampled),
         notes=dataset.notes,
+        feature_dim=feature_dim(dataset),
     )
 
 
@@ -146,6 +150,8 @@ def _strongest_pairs(
 
 
 def _image_sizes(dataset: Dataset, num_sampled: int) -> ImageSizes:
+    if feature_dim(dataset) is not None:
+        return ImageSizes(0, 0, None, None)
     splits = [split for split in dataset.splits.values() if len(split)]
     places = [(split, index) for split in splits for index in _evenly(len(split), num_sampled, len(splits))]
     shapes = []

@@ -26,6 +26,8 @@ from kmcl.data.cache import CacheKind, open_cached
 from kmcl.data.dataset import Split
 from kmcl.data.decoding import DecodedImages, Progress
 from kmcl.data.sampling import BatchPlan, EvaluationPlan, Sampling, TrainingPlan
+from kmcl.data.vector_batches import VectorBatchMaker
+from kmcl.data.vectors import feature_dim_of
 from kmcl.errors import InputError
 
 __all__ = [
@@ -45,6 +47,7 @@ MAX_WORKERS = 8
 class LoaderSettings:
     """How batches are built. `batch_size` is per process; None workers means a number chosen automatically.
 
+    image_size: side of the square images; 0 for feature vectors, which are neither resized nor augmented.
     balance_threshold: the label frequency below which sampling="balanced" repeats images (None: the median).
     cache_dir: where cache="disk" stores its files (None: the user's cache folder).
     """
@@ -64,7 +67,7 @@ class LoaderSettings:
     def __post_init__(self) -> None:
         for name, least, value in (
             ("batch_size", 1, self.batch_size),
-            ("image_size", 8, self.image_size),
+            ("image_size", 8, self.image_size or None),
             ("num_workers", 0, self.num_workers),
             ("seed", 0, self.seed),
         ):
@@ -219,6 +222,12 @@ def _loader(
 ) -> BatchLoader:
     if len(split.targets) != len(split.images):
         raise InputError(f"the split has {len(split.images)} images but {len(split.targets)} rows of targets")
+    takes_vectors = settings.image_size == 0
+    if takes_vectors != (feature_dim_of(split.images) is not None):
+        wanted, found = ("feature vectors", "images") if takes_vectors else ("images", "feature vectors")
+        raise InputError(f"the model takes {wanted}, and the data are {found}")
+    if takes_vectors:
+        return BatchLoader(VectorBatchMaker(split), plan, num_workers=0, pin_memory=settings.pin_memory)
     augmentation = AUGMENTATIONS[augmentation_name]
     source = open_cached(
         split.images,

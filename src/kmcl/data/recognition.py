@@ -40,7 +40,10 @@ def describe_source(path: Path) -> str | None:
     if suffix in (".xml", ".zip"):
         return f"is no table; annotations of CVAT are opened as cvat:{path}"
     if suffix == ".npz":
-        return f"is an archive of arrays; MedMNIST's are opened as medmnist:{path}"
+        return (
+            f"is an archive of arrays; feature vectors with their labels are opened as features:{path}, "
+            f"MedMNIST's images as medmnist:{path}"
+        )
     return None
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kmcl.data.dataset import UNKNOWN, Dataset, Split
+from kmcl.data.vectors import refuse_vectors
 from kmcl.data.writers.images import encoded_image
 from kmcl.errors import InputError
 from kmcl.storage.atomic import replacing, write_json
@@ -30,6 +31,7 @@ def write_shards(
     """
     if images_per_shard < 1:
         raise InputError(f"images_per_shard must be at least 1; got {images_per_shard}")
+    refuse_vectors(dataset)
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder}: exists and is not empty; choose another folder")
     counts: dict[str, int] = {}

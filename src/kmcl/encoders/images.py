@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from kmcl.errors import InputError, suggest
 
 __all__ = [
+    "IDENTITY",
     "IMAGENET_MEAN",
     "IMAGENET_STD",
     "NORMALISATIONS",
@@ -18,6 +19,9 @@ __all__ = [
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+
+IDENTITY = "identity"
+"""Name of the encoder of feature vectors, which stand in the place of images."""
 
 NORMALISATIONS = ("encoder", "imagenet", "dataset")
 """Normalisations by name; any other is given as numbers."""

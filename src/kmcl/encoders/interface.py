@@ -44,7 +44,8 @@ class Encoder(nn.Module, ABC):
     """Base class of encoders.
 
     name:        how a saved model refers to it: a timm name, that of a plug-in, or "module:" and a class.
-    in_channels, input_size: what it was built for; `input_size` is the side of its square images.
+    in_channels, input_size: what it was built for; `input_size` is the side of its square images, or 0 where
+                 it takes feature vectors, of which `in_channels` is the length.
     mean, std:   per input channel, of the normalisation its weights expect, for pixels between 0 and 1.
     feature_dim, spatial_dim: widths D and S of `EncoderFeatures`.
     backbone:    the network inside; its tensors are `encoder.backbone.*` in a saved model.
@@ -68,8 +69,13 @@ class Encoder(nn.Module, ABC):
     has_taps: bool = False
 
     @abstractmethod
-    def forward(self, images: Float[Tensor, "B C H W"]) -> EncoderFeatures:
+    def forward(self, images: Float[Tensor, "B C *size"]) -> EncoderFeatures:
         """Encode normalised images."""
+
+    @property
+    def takes_vectors(self) -> bool:
+        """Whether it takes feature vectors, B x C, instead of images, B x C x H x W."""
+        return self.input_size == 0
 
     def frozen_tensors(self) -> dict[str, Tensor]:
         """Parameters and buffers of the frozen stages by their names in the backbone."""
@@ -85,7 +91,7 @@ class Encoder(nn.Module, ABC):
         """How many numbers a row of `frozen_rows` has."""
         raise self._not_cut()
 
-    def frozen_rows(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B R"]:
+    def frozen_rows(self, images: Float[Tensor, "B C *size"]) -> Float[Tensor, "B R"]:
         """What the frozen stages give for normalised images, one row of numbers per image."""
         raise self._not_cut()
 

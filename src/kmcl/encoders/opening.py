@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from torch import nn
 
-from kmcl.encoders.images import IMAGENET_MEAN, IMAGENET_STD, check_image_shape, values_per_channel
+from kmcl.encoders.images import IDENTITY, IMAGENET_MEAN, IMAGENET_STD, check_image_shape, values_per_channel
 from kmcl.encoders.interface import Encoder
 from kmcl.encoders.module_encoder import ModuleEncoder, is_module_name, module_required
 from kmcl.encoders.registry import ENCODERS
+from kmcl.encoders.vector_encoder import IdentityEncoder
 from kmcl.errors import InputError
 
 __all__ = ["open_encoder"]
@@ -24,9 +25,9 @@ def open_encoder(
 ) -> Encoder:
     """The encoder of a name, or a user's own module as one.
 
-    encoder: a name of timm or of a plug-in; or a module, see `ModuleEncoder`, whose attributes `input_size`,
-        `mean` and `std` count where it has them (ImageNet's mean and std where not). An `Encoder` is
-        returned as it was built.
+    encoder: a name of timm or of a plug-in; 'identity' for feature vectors of `in_channels` numbers; or a
+        module, see `ModuleEncoder`, whose attributes `input_size`, `mean` and `std` count where it has them
+        (ImageNet's mean and std where not). An `Encoder` is returned as it was built.
     weights: 'none', 'timm', a package, or a file; for modules and plug-ins 'none' (as they come) or a file.
     image_size: side of the square images; the encoder's own when not given.
     frozen_stages, taps: see `TimmEncoder`; modules and plug-ins have no stages.
@@ -38,6 +39,8 @@ def open_encoder(
                 f"frozen_stages must be the same; got {frozen_stages}"
             )
         return encoder.with_taps() if taps else encoder
+    if encoder == IDENTITY:
+        return IdentityEncoder(in_channels, taps=taps)
     if isinstance(encoder, str) and encoder not in ENCODERS:
         if is_module_name(encoder):
             raise module_required(encoder)

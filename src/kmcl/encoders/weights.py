@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from kmcl.encoders import small_convnet  # noqa: F401  registers itself with timm
+from kmcl.encoders.images import IDENTITY
 from kmcl.encoders.module_encoder import is_module_name
 from kmcl.encoders.offline_weights import PACKAGES
 from kmcl.encoders.registry import ENCODERS
@@ -29,9 +30,9 @@ CHOICES = f"'none', 'timm', {', '.join(map(repr, PACKAGES))} or the path of a .s
 def default_weights(encoder_name: str) -> str:
     """What `--weights` means when it is not given: the offline package where it serves, else timm's hub.
 
-    'none' for encoders that nobody has weights for, for plug-ins and users' own modules.
+    'none' for encoders that nobody has weights for, for feature vectors, plug-ins and users' own modules.
     """
-    if encoder_name in ENCODERS or is_module_name(encoder_name):
+    if encoder_name in ENCODERS or encoder_name == IDENTITY or is_module_name(encoder_name):
         return "none"
     config = timm.models.get_pretrained_cfg(encoder_name) if timm.is_model(encoder_name) else None
     if config is not None and not config.has_weights:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kmcl.data.dataset import Dataset, Split
+from kmcl.data.vectors import feature_dim
 from kmcl.errors import InputError
 from kmcl.labelling.image_features import FeatureExtractor, ImageFeatures
 from kmcl.labelling.joined_splits import describe_splits, join_splits
@@ -65,6 +66,7 @@ class Audit:
     unreadable:     row -> why the image could not be read
     num_duplicates: pairs of near-duplicates, with equal labels or not
     copy_similarity: of the least similar of these pairs
+    noun:           what the samples are: "image", or "row" for feature vectors
     """
 
     labels: tuple[str, ...]
@@ -73,6 +75,7 @@ class Audit:
     unreadable: dict[int, str]
     num_duplicates: int
     copy_similarity: float
+    noun: str = "image"
 
 
 class _Material(NamedTuple):
@@ -82,6 +85,7 @@ class _Material(NamedTuple):
     targets: npt.NDArray[np.int8]
     features: ImageFeatures
     suspicion: Suspicion
+    noun: str
 
 
 def audit_dataset(
@@ -99,19 +103,21 @@ def audit_dataset(
     """
     if count < 1:
         raise InputError(f"count must be at least 1; got {count}")
+    noun = "image" if feature_dim(dataset) is None else "row"
     everything = join_splits(dataset)
     features = describe_splits(dataset, extractor)
     if len(features.rows) < LEAST_IMAGES:
         raise InputError(
-            f"{dataset.name}: {len(features.rows)} images are too few to judge labels by; "
+            f"{dataset.name}: {len(features.rows)} {noun}s are too few to judge labels by; "
             f"an audit needs {LEAST_IMAGES}"
         )
     targets = everything.targets[features.rows]
     groups = None if everything.groups is None else everything.groups[features.rows]
-    on_step(f"judging {len(dataset.labels)} labels of {len(targets)} images")
+    on_step(f"judging {len(dataset.labels)} labels of {len(targets)} {noun}s")
     scores = left_out_scores(features.directions, targets, groups, seed)
-    material = _Material(dataset.labels, targets, features, suspect_labels(scores, targets, groups, seed))
-    on_step("comparing images with one another")
+    suspicion = suspect_labels(scores, targets, groups, seed)
+    material = _Material(dataset.labels, targets, features, suspicion, noun)
+    on_step(f"comparing {noun}s with one another")
     least = similarity_of_copies(everything.images, extractor, features, seed)
     pairs = find_near_duplicates(features.directions, least)
     duplicates = islice((finding for pair in pairs for finding in _of_pair(material, *pair)), count)
@@ -126,6 +132,7 @@ def audit_dataset(
         unreadable=features.unreadable,
         num_duplicates=len(pairs),
         copy_similarity=min((pair.similarity for pair in pairs), default=least),
+        noun=noun,
     )
 
 
@@ -145,13 +152,13 @@ def _finding(material: _Material, row: int, label: int) -> Finding:
     similar = similar[(similar != row) & (targets[similar, label] >= 0)][:NUM_NEIGHBOURS]
     speaking = similar[targets[similar, label] == 1 - given]
     have = int((targets[similar, label] == 1).sum())
-    name, suspicion = material.labels[label], material.suspicion
+    name, suspicion, noun = material.labels[label], material.suspicion, material.noun
     from_image, from_all = float(suspicion.from_image[row, label]), float(suspicion.from_all[row, label])
     judged = (
-        f"{name} is given as {'present' if given else 'absent'}; from the image it is {percent(from_image)} "
+        f"{name} is given as {'present' if given else 'absent'}; from the {noun} it is {percent(from_image)} "
         f"likely, with all that is known {percent(from_all)}"
     )
-    reasons = [judged, f"{have} of the {len(similar)} most similar images have it"]
+    reasons = [judged, f"{have} of the {len(similar)} most similar {noun}s have it"]
     reasons += _pushing(material, row, label, 1 - given)
     return Finding(
         kind="wrong" if given else "missing",
@@ -180,7 +187,7 @@ def _pushing(material: _Material, row: int, label: int, suggested: int, most: in
     ]
     reasons = [f"other labels that say so: {', '.join(named)}"] if named else []
     if sign * of_group >= LEAST_PUSH:
-        reasons.append("so do the other images of its group")
+        reasons.append(f"so do the other {material.noun}s of its group")
     return reasons
 
 
@@ -193,7 +200,7 @@ def _of_pair(material: _Material, first: int, second: int, similarity: float) ->
         row, other = (first, second) if is_wrong[first, label] >= is_wrong[second, label] else (second, first)
         found = _finding(material, row, label)
         reason = (
-            f"a nearly identical image (similarity {similarity:.3f}) has {material.labels[label]} "
+            f"a nearly identical {material.noun} (similarity {similarity:.3f}) has {material.labels[label]} "
             f"{'absent' if found.given else 'present'}"
         )
         neighbours = (int(material.features.rows[other]),)

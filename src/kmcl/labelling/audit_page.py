@@ -13,6 +13,7 @@ from pathlib import Path
 from string import Template
 
 from kmcl.data.dataset import ImageStore, Split
+from kmcl.data.vectors import feature_dim_of
 from kmcl.errors import InputError
 from kmcl.labelling.audit import Audit, Finding, percent
 from kmcl.labelling.findings_table import COLUMNS, finding_cells
@@ -82,10 +83,11 @@ def page_css() -> str:
 
 
 def _introduction(audit: Audit) -> list[str]:
-    count = f"{audit.num_images} images, {len(audit.labels)} labels."
+    count = f"{audit.num_images} {audit.noun}s, {len(audit.labels)} labels."
+    compared = ", as that of an image and a compressed and scaled copy" if audit.noun == "image" else ""
     copies = (
-        f"{audit.num_duplicates} pairs of images are nearly identical (similarity of features of at least "
-        f"{audit.copy_similarity:.3f}, as that of an image and a compressed and scaled copy)."
+        f"{audit.num_duplicates} pairs of {audit.noun}s are nearly identical (similarity of features of at "
+        f"least {audit.copy_similarity:.3f}{compared})."
     )
     sentences = [count, copies]
     if audit.unreadable:
@@ -116,7 +118,8 @@ def _card(audit: Audit, everything: Split, finding: Finding) -> str:
         f"<figure>{_picture(everything.images, row, NEIGHBOUR_SIDE)}</figure>" for row in finding.neighbours
     )
     is_copy = finding.kind == "near-duplicate"
-    caption = "The other image" if is_copy else f"Similar images {'without' if finding.given else 'with'} it"
+    without = "without" if finding.given else "with"
+    caption = f"The other {audit.noun}" if is_copy else f"Similar {audit.noun}s {without} it"
     shown = f'<p>{caption}</p><div class="thumbnails">{neighbours}</div>' if neighbours else ""
     action = "Remove" if finding.given else "Add"
     return (
@@ -130,6 +133,9 @@ def _card(audit: Audit, everything: Split, finding: Finding) -> str:
 
 
 def _picture(images: ImageStore, row: int, side: int) -> str:
+    """An image, or the name of a feature vector."""
+    if feature_dim_of(images) is not None:
+        return f"<span>{escape(images.name(row))}</span>"
     try:
         jpeg = encode(images.load(row, side), side, quality=75)
     except InputError:

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from kmcl.data.augmentation import resize
 from kmcl.data.dataset import Split
 from kmcl.data.loading import BatchLoader, LoaderSettings, make_eval_loader
-from kmcl.encoders import EncoderFeatures, open_encoder
+from kmcl.encoders import Encoder, EncoderFeatures, open_encoder
+from kmcl.encoders.images import IDENTITY
 from kmcl.encoders.offline_weights import PACKAGES
 from kmcl.encoders.stages import statistics_of
 from kmcl.errors import InputError
@@ -125,7 +126,7 @@ class FeatureExtractor:
         loading = LoaderSettings(
             batch_size=ROWS, image_size=encoder.input_size, augmentation="none", skip_bad_images=True
         )
-        if not encoder.num_frozen_stages:
+        if not encoder.num_frozen_stages or encoder.takes_vectors:
             return make_eval_loader(split, loading)
         runtime: RuntimeName = "onnxruntime" if can_use_onnxruntime() else "torch"
         cache = FeatureCache(self._classifier, loading, 1, self._console, self._device, runtime)
@@ -144,6 +145,15 @@ def pretrained_extractor(
     """With the weights of a package, none of whose stages has seen the labels."""
     name = PACKAGES[weights].encoder
     encoder = open_encoder(name, weights, image_size=image_size, frozen_stages=default_frozen_stages(name))
+    return _untrained(encoder, console)
+
+
+def vector_extractor(console: Console, feature_dim: int) -> FeatureExtractor:
+    """For data that are feature vectors of so many numbers already."""
+    return _untrained(open_encoder(IDENTITY, in_channels=feature_dim, frozen_stages=1), console)
+
+
+def _untrained(encoder: Encoder, console: Console) -> FeatureExtractor:
     head = find_method("bce").build_head(encoder, 1, read_options({"name": "bce"}).for_model())
     return FeatureExtractor(Classifier(encoder, head), console)  # whose head is not used
 

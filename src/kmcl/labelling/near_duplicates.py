@@ -10,12 +10,14 @@ import numpy as np
 from PIL import Image, ImageEnhance
 
 from kmcl.data.dataset import ImageStore
+from kmcl.data.vectors import feature_dim_of
 from kmcl.labelling.image_features import FeatureExtractor, Floats, ImageFeatures, Pixels
 
 SAMPLED_IMAGES = 64
 SHARE_FOUND = 0.9
 """Of the copies below: a pair is as similar as so many images are to their own copy."""
 SCALE, QUALITY, BRIGHTNESS = 0.75, 60, 1.1
+VECTOR_SIMILARITY = 0.98
 BLOCK = 1024
 MOST_SHARE, ALWAYS_ALLOWED = 0.05, 50
 """Of the images, and images, that may have a near-duplicate: features that find more of them cannot tell
@@ -46,8 +48,11 @@ def similarity_of_copies(
 ) -> float:
     """The similarity that `SHARE_FOUND` of the images have to a degraded copy of themselves, or more.
 
+    Of feature vectors, which have no such copies, `VECTOR_SIMILARITY`.
     The encoder and the images decide how similar copies are, so it is measured on some of them.
     """
+    if feature_dim_of(images) is not None:
+        return VECTOR_SIMILARITY
     places = np.random.default_rng(seed).permutation(len(features.rows))[:SAMPLED_IMAGES]
     pixels = [images.load(int(features.rows[place])) for place in places]
     originals = features.directions_of(extractor.describe_pixels(pixels))

@@ -20,4 +20,5 @@ METHOD = Method(
     AddGCNOptions,
     head="kmcl.methods.heads.dynamic_graph:DynamicGraphHead",
     loss="kmcl.methods.heads.linear:asl_loss",
+    needs_feature_map=True,
 )

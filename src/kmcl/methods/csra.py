@@ -21,4 +21,5 @@ METHOD = Method(
     CsraOptions,
     head="kmcl.methods.heads.residual_attention:ResidualAttentionHead",
     loss="kmcl.methods.heads.linear:asl_loss",
+    needs_feature_map=True,
 )

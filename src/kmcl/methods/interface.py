@@ -56,6 +56,7 @@ class Method:
     head:    builds the head, `(encoder, num_labels, options) -> nn.Module`
     loss:    `(HeadOutput, targets, options) -> LossTerms`
     posthoc: names of its default post-hoc parts, in order
+    needs_feature_map: whether its head has nothing to do without the positions of a feature map
 
     `head` and `loss` are given as they are or as "module:attribute", which is imported when it is used.
     """
@@ -65,6 +66,7 @@ class Method:
     head: str | Callable[..., Any]
     loss: str | Callable[..., Any]
     posthoc: tuple[str, ...] = ()
+    needs_feature_map: bool = False
 
     @property
     def name(self) -> str:

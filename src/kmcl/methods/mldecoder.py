@@ -21,4 +21,5 @@ METHOD = Method(
     MLDecoderOptions,
     head="kmcl.methods.heads.group_decoder:GroupDecoderHead",
     loss="kmcl.methods.heads.linear:asl_loss",
+    needs_feature_map=True,
 )

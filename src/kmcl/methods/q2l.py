@@ -21,4 +21,5 @@ METHOD = Method(
     Q2LOptions,
     head="kmcl.methods.heads.label_queries:LabelQueriesHead",
     loss="kmcl.methods.heads.linear:asl_loss",
+    needs_feature_map=True,
 )

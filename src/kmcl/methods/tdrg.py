@@ -22,4 +22,5 @@ METHOD = Method(
     TDRGOptions,
     head="kmcl.methods.heads.dual_relation:DualRelationHead",
     loss="kmcl.methods.heads.dual_relation:tdrg_loss",
+    needs_feature_map=True,
 )

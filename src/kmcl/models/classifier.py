@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 
+from kmcl.errors import InputError
 from kmcl.methods.output import HeadOutput
 from kmcl.shapes import Float, Num
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 class Classifier(nn.Module):
     """An encoder, a head and the post-hoc parts that correct its logits, by name, in order.
 
-    Takes raw pixels and normalises them as the encoder's weights expect.
+    Takes raw pixels and normalises them as the encoder's weights expect; or feature vectors, which it
+    normalises too.
     """
 
     pixel_scale: Tensor
@@ -34,19 +36,20 @@ class Classifier(nn.Module):
         self.posthoc = nn.ModuleDict(dict(posthoc or {}))
         # (x/255 - mean)/std as one product and one sum.
         mean, std = torch.tensor(encoder.mean), torch.tensor(encoder.std)
-        self.register_buffer("pixel_scale", (1 / std).view(1, -1, 1, 1), persistent=False)
-        self.register_buffer("pixel_shift", (-mean / std).view(1, -1, 1, 1), persistent=False)
+        shape = (1, -1) if encoder.takes_vectors else (1, -1, 1, 1)
+        self.register_buffer("pixel_scale", (1 / std).view(shape), persistent=False)
+        self.register_buffer("pixel_shift", (-mean / std).view(shape), persistent=False)
 
     @property
     def gives_unfamiliarity(self) -> bool:
         """Whether one of the parts says how unlike the training images an image is."""
         return any(cast("PosthocPart", part).gives_unfamiliarity for part in self.posthoc.values())
 
-    def forward(self, images: Num[Tensor, "B C H W"]) -> HeadOutput:
-        """Score images, uint8 between 0 and 255 or floating point between 0 and 1."""
+    def forward(self, images: Num[Tensor, "B C *size"]) -> HeadOutput:
+        """Score images, uint8 between 0 and 255 or floating point between 0 and 1; or feature vectors."""
         return self.score(self.encode(images))
 
-    def encode(self, images: Num[Tensor, "B C H W"]) -> EncoderFeatures:
+    def encode(self, images: Num[Tensor, "B C *size"]) -> EncoderFeatures:
         """The encoder's features of images."""
         encoded: EncoderFeatures = self.encoder(self.normalise(images))
         return encoded
@@ -71,14 +74,24 @@ class Classifier(nn.Module):
         """`forward` from the rows that `frozen_rows` gave."""
         return self.score(self.encode_rows(rows))
 
-    def frozen_rows(self, images: Num[Tensor, "B C H W"]) -> Float[Tensor, "B R"]:
+    def frozen_rows(self, images: Num[Tensor, "B C *size"]) -> Float[Tensor, "B R"]:
         """The output of the encoder's frozen stages, one flat row per image."""
         return self.encoder.frozen_rows(self.normalise(images))
 
-    def normalise(self, images: Num[Tensor, "B stored_C H W"]) -> Float[Tensor, "B C H W"]:
+    def normalise(self, images: Num[Tensor, "B stored_C *size"]) -> Float[Tensor, "B C *size"]:
+        if self.encoder.takes_vectors:
+            self._check_vectors(images)
+            return torch.addcmul(self.pixel_shift, images.to(self.pixel_scale.dtype), self.pixel_scale)
         if images.shape[1] == 3 and self.encoder.in_channels == 1:
             images = images[:, :1]  # grey images stored as three equal channels
         if not images.is_floating_point():
             scale = self.pixel_scale / 255
             return torch.addcmul(self.pixel_shift, images.to(self.pixel_scale.dtype), scale)
         return torch.addcmul(self.pixel_shift, images, self.pixel_scale)
+
+    def _check_vectors(self, vectors: Tensor) -> None:
+        if vectors.ndim != 2 or vectors.shape[1] != self.encoder.in_channels:
+            raise InputError(
+                f"the model takes feature vectors of {self.encoder.in_channels} numbers; got shape "
+                f"{tuple(vectors.shape)}"
+            )

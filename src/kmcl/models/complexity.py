@@ -54,7 +54,10 @@ class EncoderCount(NamedTuple):
 def count_encoder(encoder: Encoder, image_size: int | None = None) -> EncoderCount:
     """Count an encoder alone; image_size: by default what it was built for."""
     with FlopCounterMode(display=False) as counter:
-        features = dry_run(encoder, encoder.in_channels, image_size or encoder.input_size)
+        if encoder.takes_vectors:
+            features = dry_call(encoder, torch.empty(1, encoder.in_channels, device="meta"))
+        else:
+            features = dry_run(encoder, encoder.in_channels, image_size or encoder.input_size)
     return EncoderCount(features, counter.get_total_flops() // 2)
 
 
@@ -84,7 +87,7 @@ def own_image_size(encoder: str) -> int:
 
 
 @functools.lru_cache(maxsize=8)
-def unallocated_encoder(name: str, image_size: int | None) -> Encoder:
+def unallocated_encoder(name: str, image_size: int | None, in_channels: int = 3) -> Encoder:
     """An encoder on the meta device: shapes without values."""
     with torch.device("meta"):
-        return open_encoder(name, image_size=image_size)
+        return open_encoder(name, image_size=image_size, in_channels=in_channels)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from kmcl.encoders.images import IDENTITY
 from kmcl.errors import InputError
 from kmcl.methods import MethodOptions
 from kmcl.models.label_rules import LabelRules, check_numbers
@@ -14,6 +15,7 @@ from kmcl.posthoc import find_part
 LARGEST_IMAGE_SIZE = 8192
 MOST_STAGES = 1000
 LARGEST_SIZE = 10_000_000
+LARGEST_VECTOR = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class ModelDescription:
     rules:         the labels, and how their scores become probabilities and decisions
     method:        the options of its method
     encoder:       a name of timm or of a plug-in, or the class of the user's own module
-    image_size:    side of the square images; None for the encoder's own
+    image_size:    side of the square images; None for the encoder's own, and for feature vectors
+    in_channels:   3, or 1 for grey images; how many numbers a feature vector has
     frozen_stages: first stages of the encoder that were not trained
     posthoc:       the post-hoc parts it holds, in order
     mean, std:     of pixels between 0 and 1, per input channel, to normalise with; None for the encoder's own
@@ -67,8 +70,14 @@ def check_description(description: ModelDescription) -> None:
     size = description.image_size
     if size is not None and (type(size) is not int or not 1 <= size <= LARGEST_IMAGE_SIZE):
         raise InputError(f"image_size must be between 1 and {LARGEST_IMAGE_SIZE}; got {size!r}")
-    if type(description.in_channels) is not int or description.in_channels not in (1, 3):
-        raise InputError(f"in_channels must be 1 or 3; got {description.in_channels!r}")
+    channels = description.in_channels
+    if description.encoder == IDENTITY:
+        if type(channels) is not int or not 1 <= channels <= LARGEST_VECTOR:
+            raise InputError(
+                f"in_channels must be 1 to {LARGEST_VECTOR}, the length of vectors; got {channels!r}"
+            )
+    elif type(channels) is not int or channels not in (1, 3):
+        raise InputError(f"in_channels must be 1 or 3; got {channels!r}")
     if type(description.frozen_stages) is not int or not 0 <= description.frozen_stages <= MOST_STAGES:
         raise InputError(f"frozen_stages must be 0 to {MOST_STAGES}; got {description.frozen_stages!r}")
     for part in description.posthoc:

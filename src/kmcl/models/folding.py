@@ -29,6 +29,8 @@ def fold_batch_norms(classifier: Classifier) -> Classifier:
     If the copy's output differs from the original's (a network that uses the output of such a convolution
     twice), the original is returned.
     """
+    if classifier.encoder.takes_vectors:  # there is nothing to fold
+        return classifier
     folded = deepcopy(classifier).eval()
     size = folded.encoder.input_size
     noise = torch.randint(0, 256, (2, 3, size, size), generator=torch.Generator().manual_seed(0))

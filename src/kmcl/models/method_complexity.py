@@ -33,21 +33,25 @@ def measure_method(
     options: MethodOptions,
     num_labels: int,
     image_size: int | None = None,
+    in_channels: int = 3,
 ) -> Complexity:
-    """Count a timm encoder and what a method adds to it, without allocating either."""
+    """Count an encoder and what a method adds to it, without allocating either.
+
+    in_channels: of the images; for the encoder `identity` the length of feature vectors
+    """
     if num_labels < 1:
         raise InputError(f"The number of labels must be at least 1; got {num_labels}.")
-    built_encoder = unallocated_encoder(encoder, image_size)
+    built_encoder = unallocated_encoder(encoder, image_size, in_channels)
     with torch.device("meta"):
         head = find_method(options.name).build_head(built_encoder, num_labels, options)
-    counted = _count_unallocated(encoder, image_size)
+    counted = _count_unallocated(encoder, image_size, in_channels)
     return measure_complexity(built_encoder, head, reads="features", counted=counted)
 
 
 @functools.lru_cache(maxsize=8)
-def _count_unallocated(encoder: str, image_size: int | None) -> EncoderCount:
+def _count_unallocated(encoder: str, image_size: int | None, in_channels: int) -> EncoderCount:
     """An encoder is counted once for all methods on it."""
-    return count_encoder(unallocated_encoder(encoder, image_size))
+    return count_encoder(unallocated_encoder(encoder, image_size, in_channels))
 
 
 def measure_methods(

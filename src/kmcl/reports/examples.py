@@ -36,7 +36,7 @@ def examples_section(measured: Sequence[Measured], advance: Callable[[float], ob
     for one in measured:
         if len(measured) > 1:
             section.add(Heading(one.name))
-        if one.run.images is None:
+        if one.run.images is None and not one.run.takes_vectors:
             section.add(Missing(f"the images of {one.name} cannot be opened, so only their names are shown."))
         for label in range(one.predictions.num_labels):
             advance(num_done / num_labels)

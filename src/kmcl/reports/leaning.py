@@ -141,6 +141,8 @@ def _cells(contrast: Contrast) -> list[Cell]:
 
 
 def _add_masked(section: Section, one: Measured, masked: Sequence[MaskedLabel], ending: str) -> None:
+    if one.run.takes_vectors:
+        return
     if one.run.classifier is None or one.run.images is None:
         section.add(Missing(f"{one.name}: covering co-occurring labels needs the model and its images."))
         return

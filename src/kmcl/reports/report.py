@@ -19,7 +19,7 @@ from kmcl.reports.leaning import leaning_section
 from kmcl.reports.measured import Measured, measure
 from kmcl.reports.page import write_page
 from kmcl.reports.progress import SHARES, OnProgress, SectionProgress
-from kmcl.reports.run_parts import RunParts, read_runs
+from kmcl.reports.run_parts import RunParts, read_runs, refuse_vectors
 from kmcl.reports.saliency_section import Choice, saliency_section
 from kmcl.reports.scores import scores_section
 from kmcl.reports.training import training_section
@@ -100,6 +100,7 @@ def write_explanation(
     full_size: show the images at their original resolution instead of a shorter side of 448 pixels
     """
     runs = read_runs(paths)
+    refuse_vectors(runs, "an explanation")
     section = saliency_section(runs, images, "none", 0, 0, labels, full_size)
     problems = [problem for run in runs for problem in run.problems if run.classifier is None]
     if problems:
@@ -135,7 +136,8 @@ def _sections(
         ("labels", lambda: labels_section(measured, groups, seed)),
         ("features", lambda: features_section(measured, groups, seed, advance)),
     ]
-    if settings.saliency != "none" or settings.images:
+    shows_images = not any(run.takes_vectors for run in runs)
+    if shows_images and (settings.saliency != "none" or settings.images):
         choice, count = settings.saliency, settings.num_images
         sections.append(("saliency", lambda: saliency_section(runs, settings.images, choice, count, seed)))
     num_masked = 0 if settings.saliency == "none" else settings.num_masked

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kmcl.data import Dataset, Split, open_dataset
+from kmcl.data.vectors import feature_dim
+from kmcl.encoders.images import IDENTITY
 from kmcl.errors import InputError
 from kmcl.evaluation.json_values import JsonObject
 from kmcl.evaluation.predictions import Predictions
@@ -117,11 +119,22 @@ class RunParts:
             lambda: open_dataset(data.spec, **data.options), f"the images of {self.name} cannot be shown: "
         )
 
+    @property
+    def takes_vectors(self) -> bool:
+        """Whether the model takes feature vectors, so that there are no images to show."""
+        return self.description is not None and self.description.encoder == IDENTITY
+
     @cached_property
     def images(self) -> Split | None:
-        """The images the predictions were made from."""
+        """The images the predictions were made from; None for feature vectors."""
         dataset = self.dataset
         if dataset is None:
+            return None
+        if feature_dim(dataset) is not None:
+            self._add_problem(
+                f"{self.name} has feature vectors instead of images: what shows or alters images is left "
+                "out, and rows are shown by their names"
+            )
             return None
         if self.split_name not in dataset.splits:
             self._add_problem(
@@ -180,6 +193,13 @@ def read_runs(paths: Sequence[Path]) -> list[RunParts]:
         depth += 1
         names = ["/".join(path.parts[-depth:]) for path in resolved]
     return [RunParts(path, name) for path, name in zip(paths, names, strict=True)]
+
+
+def refuse_vectors(runs: Sequence[RunParts], what: str) -> None:
+    """Raise an InputError if one of the runs takes feature vectors; `what` is to be made of images."""
+    for run in runs:
+        if run.takes_vectors:
+            raise InputError(f"{what} needs images, and {run.name} takes feature vectors")
 
 
 def _read_json(path: Path) -> JsonObject:

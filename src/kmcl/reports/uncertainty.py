@@ -54,10 +54,10 @@ def uncertainty_section(
             if sigma is not None:
                 section.add(sigma_picture(one, sigma.astype(np.float64), ending))
             curves = _corrupted(one.run, seed, _part_of(advance, place, len(measured)))
-            if curves is None:
-                section.add(Missing(f"{one.name}: blur, noise and occlusion need the model and its images."))
-            else:
+            if curves is not None:
                 section.add(corruption_picture(one, curves, ending))
+            elif not one.run.takes_vectors:
+                section.add(Missing(f"{one.name}: blur, noise and occlusion need the model and its images."))
         section.add(extremes_gallery(one), *unfamiliar_blocks(one))
     return section
 

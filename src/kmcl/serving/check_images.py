@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from kmcl.data import Split, open_dataset
+from kmcl.data.vectors import feature_dim_of, take_vectors
 from kmcl.errors import InputError
 from kmcl.evaluation.bootstrap import compare_map
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import mean_average_precision
 from kmcl.serving.image_predictor import BatchScores, ImagePredictor
-from kmcl.serving.predictions import Pixels
+from kmcl.serving.predictions import Samples, Vectors
 from kmcl.training.run_folder import RunFolder
 
 LARGEST_DIGITS_CHECK = 500
@@ -30,7 +31,7 @@ class CheckImages:
     """
 
     source: str
-    images: Pixels
+    images: Samples
     targets: npt.NDArray[np.int8] | None = None
     ignored: npt.NDArray[np.bool_] | None = None
 
@@ -72,6 +73,8 @@ def find_check_images(folder: Path, predictor: ImagePredictor, limit: int) -> Ch
     """At most `limit` images of the run's test split (val where there is none), if `folder` is a run whose
     data are available; else of the embedded digits."""
     split, source = _split_of_run(folder, predictor.labels)
+    if split is None and predictor.feature_dim is not None:
+        return CheckImages("vectors drawn at random", random_vectors(predictor.feature_dim, limit))
     if split is None:
         limit = min(limit, LARGEST_DIGITS_CHECK)
         digits = open_dataset("digits", size=max(10, 3 * limit)).splits["test"]
@@ -93,12 +96,20 @@ def _split_of_run(folder: Path, labels: tuple[str, ...]) -> tuple[Split | None, 
     for name in ("test", "val"):
         split = dataset.splits.get(name)
         if split is not None and len(split) > 1 and dataset.labels == labels:
-            return split, f"{name} images of {settings.data.spec}"
+            noun = "images" if feature_dim_of(split.images) is None else "rows"
+            return split, f"{name} {noun} of {settings.data.spec}"
     return None, ""
 
 
-def _load(split: Split, predictor: ImagePredictor, indices: range) -> tuple[Pixels, list[int]]:
+def random_vectors(feature_dim: int, count: int) -> Vectors:
+    """Always the same normal deviates."""
+    return np.random.default_rng(0).standard_normal((count, feature_dim), dtype=np.float32)
+
+
+def _load(split: Split, predictor: ImagePredictor, indices: range) -> tuple[Samples, list[int]]:
     """Images at the model's size, with their positions; unreadable ones are left out."""
+    if predictor.feature_dim is not None:
+        return take_vectors(split.images, np.array(indices)), list(indices)
     images, kept = [], []
     for index in indices:
         try:

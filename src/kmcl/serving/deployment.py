@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from kmcl.errors import InputError
-from kmcl.serving.export_metadata import INPUT, OF_IMAGES, ExportMetadata
+from kmcl.serving.export_metadata import OF_IMAGES, ExportMetadata
 from kmcl.serving.onnx_predictor import OnnxPredictor
 from kmcl.storage.atomic import replacing, write_text
 from kmcl.version import __version__
@@ -41,11 +41,14 @@ def write_triton_entry(exported: Path, folder: Path) -> Path:
 def triton_config(name: str, metadata: ExportMetadata, outputs: tuple[str, ...]) -> str:
     """config.pbtxt of a model: a protocol-buffer message in text form."""
     side, num_labels = metadata.image_size, len(metadata.rules.labels)
+    kind, dims = "TYPE_UINT8", f"3, {side}, {side}"
+    if metadata.feature_dim is not None:
+        kind, dims = "TYPE_FP32", str(metadata.feature_dim)
     parts = [
         f"name: {_text(name)}",
         'backend: "onnxruntime"',
         f"max_batch_size: {MAX_BATCH}",
-        f"input [\n  {{ name: {_text(INPUT)} data_type: TYPE_UINT8 dims: [ 3, {side}, {side} ] }}\n]",
+        f"input [\n  {{ name: {_text(metadata.input_name)} data_type: {kind} dims: [ {dims} ] }}\n]",
         "output [\n" + ",\n".join(_triton_output(output, num_labels) for output in outputs) + "\n]",
         f"dynamic_batching {{ max_queue_delay_microseconds: {QUEUE_MICROSECONDS} }}",
         _parameter("labels", json.dumps(metadata.rules.labels)),
@@ -81,7 +84,7 @@ def write_bentoml_service(exported: Path, folder: Path) -> Path:
     folder:   its name is the service's
     """
     _require_name(folder, r"[a-z][a-z0-9_-]*", "lower-case letters, digits, _ and -")
-    OnnxPredictor(exported)  # refuses what is not such a file
+    OnnxPredictor(exported).refuse_vectors("--bentoml")  # and what is not such a file
     _copy(exported, folder / "model.onnx")
     write_text(folder / "service.py", _SERVICE.replace("NAME", folder.name))
     bentofile = {

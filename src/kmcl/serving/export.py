@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from kmcl.errors import InputError
 from kmcl.serving.export_metadata import INPUT, METADATA_KEY, OUTPUTS, ExportMetadata
 from kmcl.serving.image_predictor import BatchScores
-from kmcl.serving.predictions import Pixels
+from kmcl.serving.predictions import Samples
 from kmcl.serving.predictor import Predictor
 from kmcl.storage.atomic import replacing
 
@@ -77,11 +77,12 @@ class ExportableClassifier(nn.Module):
 
 
 def export_model(
-    predictor: Predictor, path: Path, images: Pixels, *, file_format: str = "onnx", int8: bool = False
+    predictor: Predictor, path: Path, images: Samples, *, file_format: str = "onnx", int8: bool = False
 ) -> Exported:
     """Write a model to one file and check it.
 
-    images: N x S x S x 3 at the model's size, on which the file must agree with the original
+    images: N x S x S x 3 at the model's size, or N x D feature vectors, on which the file must agree with the
+            original
     int8:   8-bit weights (ONNX only), which makes the file about a third as large and its scores inexact:
             the differences are reported, not bounded
     """
@@ -113,8 +114,7 @@ def export_model(
 
 def _output_names(predictor: Predictor) -> list[str]:
     """Those of `OUTPUTS` that the model gives, in their order."""
-    grey = np.full((1, predictor.image_size, predictor.image_size, 3), 128, dtype=np.uint8)
-    scores = predictor.score(grey)
+    scores = predictor.score(predictor.blank_sample)
     return [name for name in OUTPUTS if getattr(scores, name) is not None]
 
 
@@ -127,6 +127,7 @@ def _metadata(predictor: Predictor) -> ExportMetadata:
         std=encoder.std,
         method=description.method.name,
         encoder=description.encoder,
+        feature_dim=predictor.feature_dim,
     )
 
 
@@ -134,7 +135,10 @@ def _trace(predictor: Predictor) -> torch.export.ExportedProgram:
     module = ExportableClassifier(predictor).eval().cpu()
     side = predictor.image_size
     # Two images, since torch would treat a batch size of one as a constant.
-    example = torch.zeros(2, 3, side, side, dtype=torch.uint8)
+    if predictor.feature_dim is None:
+        example = torch.zeros(2, 3, side, side, dtype=torch.uint8)
+    else:
+        example = torch.zeros(2, predictor.feature_dim)
     try:
         with torch.no_grad():
             return torch.export.export(
@@ -162,7 +166,7 @@ def _write_onnx(
     write_onnx(_trace(predictor), path, metadata, outputs, int8=int8)
 
 
-_Runner = Callable[[Pixels], BatchScores]
+_Runner = Callable[[Samples], BatchScores]
 
 
 def _onnx_runner(path: Path) -> _Runner:
@@ -175,16 +179,17 @@ def _torch_runner(path: Path, outputs: list[str]) -> _Runner:
     with path.open("rb") as file:
         program = torch.export.load(io.BytesIO(file.read()), extra_files={TORCH_EXTRA_FILE: ""}).module()
 
-    def run(images: Pixels) -> BatchScores:
+    def run(images: Samples) -> BatchScores:
+        batch = torch.from_numpy(images)
         with torch.no_grad():
-            found = program(torch.from_numpy(images).permute(0, 3, 1, 2).contiguous())
+            found = program(batch if batch.ndim == 2 else batch.permute(0, 3, 1, 2).contiguous())
         arrays = {name: array.numpy() for name, array in zip(outputs, found, strict=True)}
         return BatchScores(*(arrays.get(name) for name in BatchScores._fields))  # type: ignore[arg-type]
 
     return run
 
 
-def _check(predictor: Predictor, run: _Runner, images: Pixels, path: Path) -> Exported:
+def _check(predictor: Predictor, run: _Runner, images: Samples, path: Path) -> Exported:
     """Compare scores on the images, the first of them as a batch of one."""
     found, expected = [], []
     for first in (0, *range(1, len(images), CHECK_BATCH)):

@@ -16,7 +16,7 @@ FORMER_FORMAT = "kmcl-export-1"
 METADATA_KEY = "kmcl"
 LARGEST_IMAGE_SIZE = 8192
 
-INPUT = "images"
+INPUT, VECTOR_INPUT = "images", "features"
 OUTPUTS = ("score", "probability", "sigma", "unfamiliarity")
 """In their order. `probability` is the calibrated score (the score itself for a model that was not
 calibrated). Thresholds apply to `probability`. `unfamiliarity` is between 0 and 1."""
@@ -29,6 +29,10 @@ PREPROCESSING = (
     "images: batch x 3 x image_size x image_size, uint8, RGB, each resized to the square with antialiased "
     "bilinear interpolation; the graph itself divides by 255, subtracts mean and divides by std"
 )
+VECTOR_PREPROCESSING = (
+    "features: batch x feature_dim, float32; the graph itself subtracts mean and divides by std"
+)
+LARGEST_VECTOR = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class ExportMetadata:
 
     mean, std: constants of the normalisation, which the graph contains
     precision: "float32", or "int8" for dynamically quantised weights
+    feature_dim: how many numbers a feature vector has, where the model takes these; image_size is 0 then
     """
 
     rules: LabelRules
@@ -47,6 +52,12 @@ class ExportMetadata:
     method: str
     encoder: str
     precision: str = "float32"
+    feature_dim: int | None = None
+
+    @property
+    def input_name(self) -> str:
+        """Of the graph."""
+        return INPUT if self.feature_dim is None else VECTOR_INPUT
 
     def to_json(self) -> str:
         """JSON text. `thresholds` are those of `probability`, for other programs; those of the scores, from
@@ -54,8 +65,9 @@ class ExportMetadata:
         values = asdict(self)
         values["rules"]["score_thresholds"] = values["rules"].pop("thresholds")
         thresholds = self.rules.probability_thresholds.tolist()
+        preprocessing = PREPROCESSING if self.feature_dim is None else VECTOR_PREPROCESSING
         return json.dumps(
-            {"format": FORMAT, "preprocessing": PREPROCESSING, "thresholds": thresholds, **values}
+            {"format": FORMAT, "preprocessing": preprocessing, "thresholds": thresholds, **values}
         )
 
     @classmethod
@@ -93,7 +105,13 @@ class ExportMetadata:
     def _check(self) -> None:
         for name in ("mean", "std"):
             check_numbers(name, getattr(self, name), len(getattr(self, name)))
-        size = self.image_size
+        size, width = self.image_size, self.feature_dim
+        if width is not None:
+            if type(width) is not int or not 1 <= width <= LARGEST_VECTOR:
+                raise InputError(f"feature_dim must be between 1 and {LARGEST_VECTOR}; got {width!r}")
+            if type(size) is not int or size != 0:
+                raise InputError(f"image_size must be 0 with feature_dim; got {size!r}")
+            return
         if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= LARGEST_IMAGE_SIZE:
             raise InputError(f"image_size must be between 1 and {LARGEST_IMAGE_SIZE}; got {size!r}")
 

@@ -16,7 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from kmcl.data.dataset import StoredImage
 from kmcl.data.files import decode_image
+from kmcl.data.vectors import float_rows, take_vectors
 from kmcl.errors import InputError
 from kmcl.models.label_rules import LabelRules, rounded
 from kmcl.serving.label_context import LabelContext
@@ -27,6 +29,8 @@ from kmcl.serving.predictions import (
     NamedImage,
     Pixels,
     PredictionList,
+    Samples,
+    Vectors,
 )
 
 
@@ -43,12 +47,16 @@ class BatchScores(NamedTuple):
 
 
 class ImagePredictor(ABC):
-    """A model that takes square images of one size, with the rules of its labels."""
+    """A model that takes square images of one size, with the rules of its labels.
 
-    def __init__(self, rules: LabelRules, image_size: int) -> None:
+    feature_dim: where it takes feature vectors of so many numbers in the place of images
+    """
+
+    def __init__(self, rules: LabelRules, image_size: int, feature_dim: int | None = None) -> None:
         self._rules = rules
         self._context = LabelContext.of(rules)
         self._image_size = image_size
+        self.feature_dim = feature_dim
 
     @property
     def rules(self) -> LabelRules:
@@ -61,8 +69,23 @@ class ImagePredictor(ABC):
 
     @property
     def image_size(self) -> int:
-        """Side of the square images that `score` takes."""
+        """Side of the square images that `score` takes; 0 where it takes feature vectors."""
         return self._image_size
+
+    @property
+    def blank_sample(self) -> Samples:
+        """A grey image, or a feature vector of zeros, as a batch of one."""
+        if self.feature_dim is not None:
+            return np.zeros((1, self.feature_dim), dtype=np.float32)
+        return np.full((1, self.image_size, self.image_size, 3), 128, dtype=np.uint8)
+
+    def refuse_vectors(self, what: str) -> None:
+        """Raise an InputError if the model takes feature vectors; `what` is to be done with images."""
+        if self.feature_dim is not None:
+            raise InputError(
+                f"{what} needs images, and this model takes feature vectors of {self.feature_dim} numbers; "
+                "kmcl predict RUN features:FILE scores them"
+            )
 
     @property
     def has_unfamiliarity(self) -> bool:
@@ -70,8 +93,8 @@ class ImagePredictor(ABC):
         return False
 
     @abstractmethod
-    def score(self, images: Pixels) -> BatchScores:
-        """Score at least one image: B x S x S x 3 uint8 RGB at the model's size."""
+    def score(self, images: Samples) -> BatchScores:
+        """Score at least one image: B x S x S x 3 uint8 RGB at the model's size; or B x D float32 vectors."""
 
     @abstractmethod
     def resize(self, image: Pixels) -> Pixels:
@@ -80,9 +103,12 @@ class ImagePredictor(ABC):
     def predict(self, images: ImageLike | Iterable[ImageLike], batch_size: int = 32) -> PredictionList:
         """Predict one image or several, in their order; an unreadable one has its `error` set.
 
+        A model of feature vectors takes an array of D numbers or of N x D, or rows of a `FeatureVectors`.
         The result holds the images that are not paths, to display them; see `predict_each` for many.
         """
-        if isinstance(images, str | Path | Image.Image | np.ndarray | NamedImage):
+        if isinstance(images, np.ndarray) and images.ndim == 2 and self.feature_dim is not None:
+            images = list(images)
+        elif isinstance(images, str | Path | Image.Image | np.ndarray | NamedImage):
             images = [images]
         return PredictionList(self.predict_each(images, batch_size))
 
@@ -107,7 +133,8 @@ class ImagePredictor(ABC):
         turn:  entered while the model computes, not while images are decoded
         first: position of the first image, for the names of those that have none
         """
-        pixels, names = [], []
+        pixels: list[Samples] = []
+        names = []
         errors: list[str | None] = []
         for position, image in enumerate(batch, first):
             names.append(_name(image, position))
@@ -127,7 +154,7 @@ class ImagePredictor(ABC):
         return predictions
 
     def _score_and_describe(
-        self, pixels: Sequence[Pixels]
+        self, pixels: Sequence[Samples]
     ) -> Iterator[tuple[tuple[LabelPrediction, ...], float | None]]:
         """The labels and the unfamiliarity of each image."""
         scores = self.score(np.stack(pixels))
@@ -155,7 +182,9 @@ class ImagePredictor(ABC):
             for row in range(len(scores.score))
         ]
 
-    def _read(self, image: ImageLike, name: str) -> Pixels:
+    def _read(self, image: ImageLike, name: str) -> Samples:
+        if self.feature_dim is not None:
+            return read_vector(image, name, self.feature_dim)
         if isinstance(image, str | Path):
             pixels = decode_image(Path(image), min_side=self.image_size)
         elif isinstance(image, Image.Image):
@@ -171,7 +200,22 @@ class ImagePredictor(ABC):
         return self.resize(pixels)
 
 
+def read_vector(image: ImageLike, name: str, feature_dim: int) -> Vectors:
+    """A feature vector as D float32; an InputError for what is none, or has another length."""
+    if isinstance(image, StoredImage):
+        vector = take_vectors(image.store, np.array([image.index]))[0]
+    elif isinstance(image, np.ndarray) and image.ndim == 1:
+        vector = float_rows(image[None], name)[0]
+    else:
+        raise InputError(f"{name}: the model takes feature vectors of {feature_dim} numbers, not images")
+    if len(vector) != feature_dim:
+        raise InputError(f"{name}: has {len(vector)} numbers; the model takes {feature_dim}")
+    return vector
+
+
 def _name(image: ImageLike, position: int) -> str:
     if isinstance(image, str | Path):
         return str(image)
+    if isinstance(image, np.ndarray) and image.ndim == 1:
+        return f"row {position}"
     return f"image {position}" if isinstance(image, Image.Image | np.ndarray) else image.name

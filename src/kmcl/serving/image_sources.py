@@ -19,6 +19,7 @@ from kmcl.errors import InputError
 from kmcl.serving.predictions import ImageLike
 
 LIST_SUFFIX = ".txt"
+VECTORS = "features:"
 COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 
 Record = str | Mapping[str, Any]
@@ -94,14 +95,21 @@ class ImageSource:
                 yield store.name(index) if in_file else {"data": text, "split": split, "index": index}
 
     def _splits(self, text: str) -> dict[str, ImageStore]:
-        """The images of a dataset by split; those of a table are one, since its labels are not read."""
+        """The images of a dataset by split; those of a table or of feature vectors are one, since labels are
+        not read.
+        """
         if text not in self._stores:
             path = Path(text.removeprefix("table:")).expanduser()
-            if path.name.lower().endswith(TABLE_SUFFIXES):
-                from kmcl.data.readers.columns import images_of_rows
+            if not text.startswith(VECTORS) and path.name.lower().endswith(TABLE_SUFFIXES):
+                from kmcl.data.readers.image_columns import images_of_rows
                 from kmcl.data.readers.table_rows import read_rows
 
                 self._stores[text] = {"all": images_of_rows(read_rows(path), path.parent)}
+            elif text.startswith(VECTORS):
+                from kmcl.data.readers.features import vectors_of_file
+
+                location = Path(text.removeprefix(VECTORS)).expanduser()
+                self._stores[text] = {"all": vectors_of_file(location)}
             else:
                 from kmcl.data import open_dataset
 

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from kmcl.encoders.images import IDENTITY
 from kmcl.errors import InputError
 from kmcl.methods.kmcl import KmclOptions
 from kmcl.models.folder import ModelDescription
@@ -24,6 +25,8 @@ tags:
 - timm
 ---
 """
+VECTOR_METADATA = METADATA.replace("pipeline_tag: image-classification\n", "").replace("- timm\n", "")
+"""Of a model of feature vectors."""
 
 
 def write_model_card(description: ModelDescription, source: Path | None = None) -> str:
@@ -34,11 +37,14 @@ def write_model_card(description: ModelDescription, source: Path | None = None) 
         settings = run.read_settings()
         if run.metrics_file.is_file():
             metrics = run.read_metrics()
+    kind, metadata = "Multi-label image classifier", METADATA
+    if description.encoder == IDENTITY:
+        kind, metadata = "Multi-label classifier of feature vectors", VECTOR_METADATA
     parts = [
-        METADATA,
-        f"# Multi-label image classifier with {len(description.labels)} labels\n",
+        metadata,
+        f"# {kind} with {len(description.labels)} labels\n",
         _what_it_is(description),
-        _use(),
+        _use(description),
         _data(settings, metrics),
         _metrics(metrics),
         _labels(description, metrics),
@@ -66,16 +72,17 @@ def _what_it_is(description: ModelDescription) -> str:
     )
     size = "the encoder's own size" if description.image_size is None else f"{description.image_size} px"
     calibrated = "calibrated on val" if description.rules.is_calibrated else "not calibrated"
-    return (
-        f"Encoder `{description.encoder}` (timm) on square images of {size}; method "
-        f"`{description.method.name}`{kernels}. Probabilities are {calibrated}.\n"
-    )
+    what = f"Encoder `{description.encoder}` (timm) on square images of {size}"
+    if description.encoder == IDENTITY:
+        what = f"Takes feature vectors of {description.in_channels} numbers, not images"
+    return f"{what}; method `{description.method.name}`{kernels}. Probabilities are {calibrated}.\n"
 
 
-def _use() -> str:
+def _use(description: ModelDescription) -> str:
+    sample = '"photograph.jpg"' if description.encoder != IDENTITY else "vector"
     return (
         '## Use\n\n```python\nimport kmcl\n\nmodel = kmcl.load("OWNER/NAME")  # or this folder\n'
-        'for label in model.predict("photograph.jpg")[0].present:\n'
+        f"for label in model.predict({sample})[0].present:\n"
         "    print(label.label, label.probability, label.low, label.high)\n```\n"
     )
 
@@ -145,6 +152,8 @@ def _limits(description: ModelDescription, metrics: dict[str, Any] | None) -> st
         "The metrics hold for images like the held-out ones; for others, refit thresholds and calibration.",
         "Images are resized to a square without keeping the aspect ratio; small objects may get lost.",
     ]
+    if description.encoder == IDENTITY:
+        limits[2] = "Vectors must come from the encoder that those of the training data came from."
     measured = (metrics or {}).get("test") or (metrics or {}).get("val")
     if measured:
         rare = [row["label"] for row in measured["evaluation"]["labels"] if row["num_positives"] < 10]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from kmcl.errors import InputError
-from kmcl.serving.export_metadata import INPUT, METADATA_KEY, ExportMetadata
+from kmcl.serving.export_metadata import METADATA_KEY, ExportMetadata
 
 
 def write_onnx(
@@ -36,7 +36,7 @@ def write_onnx(
     with _quiet():
         program = torch.onnx.export(
             traced,
-            input_names=[INPUT],
+            input_names=[metadata.input_name],
             output_names=list(outputs),
             dynamo=True,
             verbose=False,

@@ -9,9 +9,9 @@ import numpy as np
 from PIL import Image
 
 from kmcl.errors import InputError
-from kmcl.serving.export_metadata import INPUT, METADATA_KEY, OF_IMAGES, OPTIONAL, OUTPUTS, ExportMetadata
+from kmcl.serving.export_metadata import METADATA_KEY, OF_IMAGES, OPTIONAL, OUTPUTS, ExportMetadata
 from kmcl.serving.image_predictor import BatchScores, ImagePredictor
-from kmcl.serving.predictions import Pixels
+from kmcl.serving.predictions import Pixels, Samples
 
 if TYPE_CHECKING:
     import onnxruntime  # type: ignore[import-untyped, unused-ignore]
@@ -37,14 +37,14 @@ class OnnxPredictor(ImagePredictor):
                 f"{path}: is an ONNX file that was not written by kmcl export: it lacks the metadata"
             )
         self.metadata = ExportMetadata.from_json(text, str(path))
-        super().__init__(self.metadata.rules, self.metadata.image_size)
+        super().__init__(self.metadata.rules, self.metadata.image_size, self.metadata.feature_dim)
         self._check_signature()
         self._check_numbers()
 
-    def score(self, images: Pixels) -> BatchScores:
-        batch = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+    def score(self, images: Samples) -> BatchScores:
+        batch = np.ascontiguousarray(images if self.feature_dim else images.transpose(0, 3, 1, 2))
         try:
-            results: list[Any] = self.session.run(None, {INPUT: batch})
+            results: list[Any] = self.session.run(None, {self.metadata.input_name: batch})
         except Exception as error:
             # onnxruntime can load some graphs that it cannot run; its errors share no base but Exception.
             raise InputError(f"{self.path}: cannot be run: {_first_line(error)}") from error
@@ -76,11 +76,13 @@ class OnnxPredictor(ImagePredictor):
 
     def _check_signature(self) -> None:
         """Compare the graph's inputs and outputs with the metadata."""
-        side, num_labels = self.image_size, len(self.labels)
-        if self._inputs != [(INPUT, "tensor(uint8)", [3, side, side])]:
-            raise InputError(
-                f"{self.path}: must take uint8 {INPUT} of 3 x {side} x {side}; takes {self._inputs}"
-            )
+        num_labels, name = len(self.labels), self.metadata.input_name
+        kind, shape = "uint8", [3, self.image_size, self.image_size]
+        if self.feature_dim is not None:
+            kind, shape = "float", [self.feature_dim]
+        if self._inputs != [(name, f"tensor({kind})", shape)]:
+            wanted = " x ".join(map(str, shape))
+            raise InputError(f"{self.path}: must take {kind} {name} of {wanted}; takes {self._inputs}")
         outputs = list(self._outputs.items())
         shapes = {name: [] if name in OF_IMAGES else [num_labels] for name in OUTPUTS}
         names = [name for name in OUTPUTS if name in self._outputs or name not in OPTIONAL]
@@ -89,8 +91,7 @@ class OnnxPredictor(ImagePredictor):
 
     def _check_numbers(self) -> None:
         """Weights that are not finite show in the scores of any image."""
-        grey = np.full((1, self.image_size, self.image_size, 3), 128, dtype=np.uint8)
-        self.score(grey)
+        self.score(self.blank_sample)
 
 
 def open_session(path: Path, num_cores: int = 0) -> onnxruntime.InferenceSession:

@@ -118,7 +118,7 @@ def _thumbnail(prediction: ImagePrediction) -> str:
 
 def _small_picture(source: ImageLike | None) -> Image.Image | None:
     """At most THUMBNAIL_SIDE pixels wide and high; None where the picture is not available."""
-    if source is None:
+    if source is None or (isinstance(source, np.ndarray) and source.ndim != 3):  # a feature vector
         return None
     try:
         if isinstance(source, str | Path):

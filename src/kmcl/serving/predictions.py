@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Pixels = npt.NDArray[np.uint8]
+Vectors = npt.NDArray[np.float32]
+Samples = Pixels | Vectors
+"""What a model scores: images, or feature vectors where it takes these."""
 
 
 @runtime_checkable
@@ -35,7 +38,7 @@ class NamedImage(Protocol):
         ...
 
 
-ImageLike = str | Path | Image.Image | Pixels | NamedImage
+ImageLike = str | Path | Image.Image | Samples | NamedImage
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from kmcl.models.folder import (
     save_model,
 )
 from kmcl.serving.image_predictor import BatchScores, ImagePredictor
-from kmcl.serving.predictions import Pixels
+from kmcl.serving.predictions import Pixels, Samples
 
 CARD_FILE = "README.md"
 
@@ -36,7 +36,10 @@ class Predictor(ImagePredictor, ModelHubMixin):
     def __init__(
         self, classifier: Classifier, description: ModelDescription, source: Path | None = None
     ) -> None:
-        super().__init__(description.rules, classifier.encoder.input_size)
+        encoder = classifier.encoder
+        super().__init__(
+            description.rules, encoder.input_size, encoder.in_channels if encoder.takes_vectors else None
+        )
         self.classifier = classifier.eval()
         self.description = description
         self.source = source
@@ -46,8 +49,10 @@ class Predictor(ImagePredictor, ModelHubMixin):
         return self.classifier.gives_unfamiliarity
 
     @torch.inference_mode()
-    def score(self, images: Pixels) -> BatchScores:
-        batch = torch.from_numpy(images).permute(0, 3, 1, 2)
+    def score(self, images: Samples) -> BatchScores:
+        batch = torch.from_numpy(images)
+        if self.feature_dim is None:
+            batch = batch.permute(0, 3, 1, 2)
         output = self.classifier(batch.to(next(self.classifier.parameters()).device))
         return BatchScores(
             score=output.probabilities.float().cpu().numpy(),
@@ -67,7 +72,7 @@ class Predictor(ImagePredictor, ModelHubMixin):
 
         encoder = self.classifier.encoder
         description = replace(
-            self.description, image_size=encoder.input_size, mean=encoder.mean, std=encoder.std
+            self.description, image_size=encoder.input_size or None, mean=encoder.mean, std=encoder.std
         )
         save_model(save_directory, self.classifier, description)
         # The hub counts downloads by this file; loading does not read it.

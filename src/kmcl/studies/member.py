@@ -75,7 +75,7 @@ def _cost(member: Member, num_threads: int, peak_memory: int | None) -> dict[str
     from kmcl.models.method_complexity import measure_method
 
     made = read_description(member.run.model)
-    size = measure_method(made.encoder, made.method, len(made.labels), made.image_size)
+    size = measure_method(made.encoder, made.method, len(made.labels), made.image_size, made.in_channels)
     return {
         "parameters": size.parameters,
         "gmac": size.gmac,

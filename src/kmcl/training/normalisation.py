@@ -15,12 +15,15 @@ from kmcl.data.dataset import Dataset, ImageStore, Split
 from kmcl.data.decoding import decode_many
 from kmcl.data.selection import take_subset
 from kmcl.data.source_cache import cache_folder, try_to_write
+from kmcl.data.vectors import feature_dim, take_vectors
 from kmcl.encoders.images import IMAGENET_MEAN, IMAGENET_STD, parse_normalisation, values_per_channel
 from kmcl.errors import InputError
 from kmcl.training.settings import TrainingSettings
 
 MOST_IMAGES = 2048
 """Training images whose pixels are counted; drawn from all with one seed, so that runs agree."""
+LEAST_DEVIATION = 1e-6
+"""Of a number's mean: one that varies less is rounding."""
 SIDE = 224
 """Images are resized to squares of this side before their pixels are counted."""
 
@@ -33,7 +36,9 @@ class Normalisation(NamedTuple):
 
 
 def find_normalisation(settings: TrainingSettings, dataset: Dataset) -> Normalisation | None:
-    """What the settings ask for; None for the encoder's own."""
+    """What the settings ask for; None for the encoder's own. Feature vectors: of the training vectors."""
+    if feature_dim(dataset) is not None:
+        return vector_normalisation(dataset.splits["train"])
     chosen, channels = settings.encoder.normalisation, 1 if settings.encoder.grey else 3
     if chosen == "encoder":
         return None
@@ -46,6 +51,18 @@ def find_normalisation(settings: TrainingSettings, dataset: Dataset) -> Normalis
         half = len(numbers) // 2
         found = Normalisation(numbers[:half] * (3 // half), numbers[half:] * (3 // half))
     return Normalisation(*(values_per_channel(values, channels) for values in found))
+
+
+def vector_normalisation(train: Split) -> Normalisation:
+    """Mean and std of each number of the training vectors; a number that never varies stays as it is."""
+    blocks = np.array_split(np.arange(len(train)), -(-len(train) // MOST_IMAGES))
+    mean = sum(take_vectors(train.images, rows).sum(axis=0, dtype=np.float64) for rows in blocks) / len(train)
+    variance = sum(np.square(take_vectors(train.images, rows) - mean).sum(axis=0) for rows in blocks) / len(
+        train
+    )
+    std = np.sqrt(variance)
+    std = np.where(std > LEAST_DEVIATION * np.abs(mean), std, 1.0)
+    return Normalisation(tuple(mean.tolist()), tuple(std.tolist()))
 
 
 def dataset_normalisation(train: Split, cache_dir: Path | None = None) -> Normalisation:

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from kmcl.cores import available_cores
 from kmcl.data import Dataset
+from kmcl.data.vectors import feature_dim
 from kmcl.encoders.weights import default_weights
 from kmcl.training.recipes import choose_for_study, choose_settings
 from kmcl.training.resolution import settings_from_values
@@ -83,10 +84,14 @@ def print_header(console: Console, plan: Plan, folder: Path) -> None:
     weights = encoder.weights or (default_weights(encoder.name) if ":" not in encoder.name else "none")
     where = torch.cuda.get_device_name() if device == "cuda" else f"CPU, {available_cores()} cores"
     size = f" at {encoder.image_size} px" if encoder.image_size else ""
+    model = f"{encoder.name}{size}, weights: {weights}"
+    noun, width = "images", feature_dim(plan.dataset)
+    if width is not None:
+        noun, model = "rows", f"feature vectors of {width:,} numbers"
     splits = ", ".join(f"{len(split)} {name}" for name, split in plan.dataset.splits.items())
     rows = {
-        "data": f"{plan.dataset.name}: {splits} images, {len(plan.dataset.labels)} labels",
-        "method": f"{settings.method.name} on {encoder.name}{size}, weights: {weights}",
+        "data": f"{plan.dataset.name}: {splits} {noun}, {len(plan.dataset.labels)} labels",
+        "method": f"{settings.method.name} on {model}",
         "device": where,
         "folder": str(folder),
     }

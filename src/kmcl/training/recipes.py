@@ -5,6 +5,7 @@
             the run itself (`training.schedule`), once it knows how long features and steps take here.
 `finetune`  all stages are trained: the head first, then everything, with smaller rates for earlier stages.
 `paper`     the preset of that name.
+For feature vectors see `training.vector_recipe`.
 `auto`      cached, where the encoder has pretrained weights and stages to freeze, else finetune. On an
             accelerator finetune too, if there are many images and the budget has time for enough epochs.
 
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 
 from kmcl.data import Dataset
 from kmcl.data.source_cache import cache_folder
+from kmcl.data.vectors import feature_dim
 from kmcl.durations import parse_duration, spell_duration
 from kmcl.encoders.offline_weights import PACKAGES
 from kmcl.encoders.weights import default_weights
@@ -35,6 +37,7 @@ from kmcl.training.candidates import (
 )
 from kmcl.training.presets import preset_values
 from kmcl.training.throughput import Throughput, measure_throughput, measure_training
+from kmcl.training.vector_recipe import choose_for_vectors, names_vectors, vector_values
 
 BUDGETS = {"cpu": 600.0, "accelerator": 3600.0}
 LEARNING_RATE = 3e-3
@@ -71,12 +74,14 @@ def choose_settings(values: Mapping[str, Any], dataset: Dataset, device: str) ->
     """Complete `values`, which hold what was given, for a single training on `device`."""
     values = dict(values)
     recipe = values.get("recipe", "auto")
-    if recipe == "paper":
+    if recipe == "paper" and feature_dim(dataset) is None:
         return Choice(preset_values("paper", values) | values, "recipe paper: the settings as printed")
     if values.get("to_choose") is not None:
         return Choice(values, f"recipe {recipe}: as in the file of settings")
     budget = values.get("budget")
     seconds = _default_budget(device) if budget is None else parse_duration(budget)
+    if feature_dim(dataset) is not None:
+        return Choice(*choose_for_vectors(values, seconds))
     if "encoder" not in values and values.get("weights") is not None:
         values["encoder"] = _encoder_of(values["weights"])
     encoder = values.get("encoder")
@@ -93,6 +98,8 @@ def choose_settings(values: Mapping[str, Any], dataset: Dataset, device: str) ->
 def choose_for_study(values: Mapping[str, Any]) -> dict[str, Any]:
     """Complete the common values of the trainings of a study; nothing is measured."""
     values = dict(values)
+    if names_vectors(values.get("data")):
+        return vector_values(values)
     if values.get("recipe") == "paper":
         return preset_values("paper", values) | values
     encoder = values.get("encoder") or _encoder_of(values.get("weights"))

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from kmcl.encoders.images import IDENTITY
 from kmcl.errors import InputError, suggest
 from kmcl.methods import METHODS, find_method, methods_with
 from kmcl.posthoc.options import PosthocOptions
@@ -97,6 +98,11 @@ def settings_from_values(
     nested["method"] = {"name": name, **options}
     nested["posthoc"] = _posthoc(values.get("posthoc"), method.posthoc, nested["encoder"])
     settings = _validated(nested, source)
+    if settings.encoder.name == IDENTITY and method.needs_feature_map:
+        raise InputError(
+            f"{source}: method {name} reads a feature map, and feature vectors have none; use "
+            f"{', '.join(each for each, other in METHODS.items() if not other.needs_feature_map)}"
+        )
     _check_cached_views(settings, source)
     return settings
 

@@ -89,6 +89,11 @@ class RunData:
         return self._cache is not None
 
     @property
+    def is_quick(self) -> bool:
+        """Whether a pass over the data takes little time: no image is decoded."""
+        return self.from_rows or self._image_size == 0
+
+    @property
     def cache(self) -> FeatureCache:
         """The cached features of a run that trains on them."""
         if self._cache is None:

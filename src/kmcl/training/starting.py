@@ -35,7 +35,9 @@ def with_absolute_paths(settings: TrainingSettings) -> TrainingSettings:
 
 
 def with_image_size(settings: TrainingSettings, image_size: int) -> TrainingSettings:
-    """The settings with the side of the images that the encoder takes."""
+    """The settings with the side of the images that the encoder takes; 0 for feature vectors."""
+    if image_size == 0:
+        return settings
     encoder = settings.encoder.model_copy(update={"image_size": image_size})
     return settings.model_copy(update={"encoder": encoder})
 

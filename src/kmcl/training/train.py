@@ -19,6 +19,8 @@ from torch import nn
 
 from kmcl.data import Dataset
 from kmcl.data.loading import explaining_lost_workers
+from kmcl.data.vectors import feature_dim
+from kmcl.encoders.images import IDENTITY
 from kmcl.encoders.weights import default_weights
 from kmcl.methods import MethodOptions
 from kmcl.methods.label_statistics import set_label_statistics
@@ -132,14 +134,15 @@ class _Training:
         weights = settings.encoder.weights or (
             default_weights(settings.encoder.name) if encoder is None else "none"
         )
-        self.options = settings.method.resolved(pretrained=weights != "none", labels=self.dataset.labels)
+        has_features = weights != "none" or settings.encoder.name == IDENTITY
+        self.options = settings.method.resolved(pretrained=has_features, labels=self.dataset.labels)
         self.description = _describe(settings, self.dataset, self.options)
         described = replace(self.description, method=self.options)
         self.classifier = build_classifier(described, weights, encoder)
         opened = self.classifier.encoder
         set_label_statistics(self.classifier.head, self.dataset.labels, self.dataset.splits["train"].targets)
         self.description = replace(
-            self.description, image_size=opened.input_size, mean=opened.mean, std=opened.std
+            self.description, image_size=opened.input_size or None, mean=opened.mean, std=opened.std
         )
         self.parts = prepare_parts(settings.posthoc, opened, len(self.dataset.labels))
         if settings.machine.channels_last:
@@ -174,12 +177,12 @@ class _Training:
 
     @contextmanager
     def completing(self, wanted: bool) -> Iterator[None]:
-        """After Ctrl-C, complete the best model so far, where features are cached; a second one leaves."""
+        """After Ctrl-C, complete the best model so far, where that is quick; a second one leaves."""
         try:
             yield
         except (KeyboardInterrupt, SystemExit) as stop:  # Lightning turns Ctrl-C into an exit
             ended = isinstance(stop, SystemExit) and stop.code == 128 + signal.SIGTERM
-            if wanted and not ended and self.data.from_rows and self.run.checkpoint.is_file():
+            if wanted and not ended and self.data.is_quick and self.run.checkpoint.is_file():
                 signal.signal(signal.SIGINT, signal.default_int_handler)  # Lightning ignores the second
                 if "val" in self.dataset.splits:
                     self.console.print("stopped; completing the best model so far (Ctrl-C leaves at once)")
@@ -279,7 +282,7 @@ def _describe(settings: TrainingSettings, dataset: Dataset, options: MethodOptio
         method=options.for_model(),
         encoder=encoder.name,
         image_size=encoder.image_size,
-        in_channels=1 if encoder.grey else 3,
+        in_channels=feature_dim(dataset) or (1 if encoder.grey else 3),
         frozen_stages=encoder.frozen_stages,
         mean=None if normalisation is None else normalisation.mean,
         std=None if normalisation is None else normalisation.std,

@@ -130,6 +130,29 @@ def test_one_class_per_image_and_columns_of_numbers(tmp_path: Path) -> None:
     assert dataset.splits["train"].targets.tolist() == [[1, -1], [0, 1]]
 
 
+def test_minus_one_is_padding_beside_labels_and_not_annotated_alone(tmp_path: Path) -> None:
+    image = table([0, 1, 2, 3]).column("image")
+    lists = pa.array([[0, -1], [-1, -1], [], None], pa.list_(pa.int64()))
+    (tmp_path / "lists").mkdir()
+    described = {"huggingface": json.dumps({"info": {"features": features()}})}
+    for place, rows in enumerate((slice(0, 1), slice(1, 4))):
+        part = pa.table({"image": image[rows], "tags": lists[rows]}).replace_schema_metadata(described)
+        pq.write_table(part, tmp_path / "lists" / f"train-0000{place}-of-00002.parquet")
+    dataset = open_dataset(f"hf:{tmp_path / 'lists'}", **WHOLE)
+    assert dataset.splits["train"].targets.tolist() == [[1, 0, 0], [-1, -1, -1], [0, 0, 0], [0, 0, 0]]
+
+    label = {"image": {"_type": "Image"}, "label": {"names": NAMES, "_type": "ClassLabel"}}
+    metadata = {"huggingface": json.dumps({"info": {"features": label}})}
+    single = pa.table({"image": image, "label": [2, -1, 0, None]}).replace_schema_metadata(metadata)
+    pq.write_table(single, tmp_path / "single.parquet")
+    dataset = open_dataset(f"hf:{tmp_path / 'single.parquet'}", **WHOLE)
+    assert dataset.splits["train"].targets.tolist() == [[0, 0, 1], [-1, -1, -1], [1, 0, 0], [0, 0, 0]]
+    bad = pa.table({"image": image, "label": [2, -2, 0, 0]}).replace_schema_metadata(metadata)
+    pq.write_table(bad, tmp_path / "bad.parquet")
+    with pytest.raises(InputError, match="column 'label' holds -2"):
+        open_dataset(f"hf:{tmp_path / 'bad.parquet'}", **WHOLE)
+
+
 def test_configurations_other_splits_and_other_columns(tmp_path: Path) -> None:
     for place in ("small/train/0000", "small/test/0000", "large/train/0000"):
         (tmp_path / place).parent.mkdir(parents=True)

@@ -1,15 +1,13 @@
-"""A dataset from rows of text: which column is what, the targets, the splits. For files and DataFrames.
+"""A dataset from rows of text: the targets and the splits. For files, DataFrames and feature vectors.
 
-Columns `image` (also `path`, `filename`, `image_id`, ...), optional `split` and `group` (also `patient`,
-`patient_id`: images of one group are never in two splits); every other column is a label, unless a column
-`labels` or several columns `label_1`, `label_2`, ... have their names. If no image is where the table says,
-the images are looked for by name below the folder. Without a split column the rows are split by iterative
-stratification; with one that has no validation rows, these are taken from the training rows.
+Optional columns `split` and `group` (also `patient`, `patient_id`: images of one group are never in two
+splits); every other column is a label, unless a column `labels` or several columns `label_1`, `label_2`, ...
+have their names. Without a split column the rows are split by iterative stratification; with one that has no
+validation rows, these are taken from the training rows.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +16,8 @@ import numpy as np
 from pydantic import Field
 
 from kmcl.data.dataset import Dataset, ImageStore, Split
-from kmcl.data.files import require_folder
-from kmcl.data.image_lookup import FolderIndex, find_images, lookup_notes
 from kmcl.data.label_parents import contradictions, read_parents, without_descendants
-from kmcl.data.readers.column_advice import column_advice, option_flag
+from kmcl.data.readers.column_advice import column_advice
 from kmcl.data.readers.name_columns import numbered_columns, targets_from_names
 from kmcl.data.readers.options import DrawOptions, Names, folder_of
 from kmcl.data.readers.partial_labels import apply_sources, apply_unknown_names, read_sources
@@ -32,10 +28,6 @@ from kmcl.data.readers.table_targets import LabelTargets, Unlisted, targets_from
 from kmcl.data.splitting import draw_splits, finish_splits
 from kmcl.errors import InputError, suggest
 
-IMAGE_COLUMNS = (
-    *("image", "path", "file", "filename", "file_name", "image_path", "filepath", "image_file", "image_name"),
-    *("image_id", "imageid", "image index"),
-)
 SPLIT_COLUMNS = ("split",)
 GROUP_COLUMNS = ("group", "patient", "patient_id", "patientid", "patient id")
 NAME_COLUMNS = ("labels", "finding labels")
@@ -43,10 +35,9 @@ UNKNOWN_COLUMNS = ("unknown_labels",)
 SOURCE_COLUMNS = ("source",)
 
 
-class ColumnOptions(DrawOptions):
-    """Options of anything with columns.
+class LabelColumnOptions(DrawOptions):
+    """Options of anything with columns of labels.
 
-    image_column:   the column of image paths; default `image`, `path`, `file`, `filename` and the like.
     split_column:   the column with train, val or test; default `split` if there is one.
     group_column:   the column of patients or other groups; default `group` or `patient` if there is one.
     label_columns:  the 0/1 columns to use, in order; default all remaining columns.
@@ -61,7 +52,6 @@ class ColumnOptions(DrawOptions):
     source_column:  with `sources`: the column with the source of each row; default `source`.
     """
 
-    image_column: str | None = None
     split_column: str | None = None
     group_column: str | None = None
     label_columns: Names | None = None
@@ -75,61 +65,53 @@ class ColumnOptions(DrawOptions):
     source_column: str | None = None
 
 
-def dataset_from_rows(
-    table: TableRows, options: ColumnOptions, *, name: str, root: Path, allow_outside: bool
+def labelled_dataset(
+    table: TableRows,
+    options: LabelColumnOptions,
+    labelled: LabelTargets,
+    images: ImageStore,
+    *,
+    name: str,
+    notes: Sequence[str] = (),
 ) -> Dataset:
-    """The dataset called `name`; image paths start from `root`, and leave it only with `allow_outside`."""
-    image_column = _image_column(table, options.image_column)
-    split_column = _find_column(table, options.split_column, SPLIT_COLUMNS, "split_column")
-    group_column = _find_column(table, options.group_column, GROUP_COLUMNS, "group_column")
-    others = {image_column, split_column, group_column, *table.stored, *options.ignore_columns}
-    labelled = _read_targets(table, options, others)
-    if not (labelled.targets == 1).any():
-        raise InputError(f"{table.title}: no image carries any label, every target is 0 or unknown")
-    images, notes = _images(table, image_column, root, allow_outside)
-    notes = labelled.notes + notes
+    """The dataset of a table's rows, whose images and targets are these."""
+    split_column, group_column = _split_and_group(table, options)
     groups = np.array(table.column(group_column)) if group_column else None
-    lines = None if table.path is None else np.array(table.lines, dtype=np.int64)
+    lines = np.array(table.lines, dtype=np.int64) if table.has_lines else None
     everything = Split(images, labelled.targets, groups=groups, lines=lines)
     if split_column is not None:
         splits = _splits_of_column(table, everything, split_column)
     else:
         splits = draw_splits(everything, options)
-    return Dataset(name, labelled.labels, finish_splits(splits, options), notes)
+    return Dataset(name, labelled.labels, finish_splits(splits, options), (*labelled.notes, *notes))
 
 
-def images_of_rows(table: TableRows, root: Path) -> ImageStore:
-    """The images of a table, wherever they are and whatever its other columns are."""
-    images, _ = _images(table, _image_column(table, None), root, allow_outside=True)
-    return images
+def read_targets(
+    table: TableRows,
+    options: LabelColumnOptions,
+    others: set[str],
+    given: LabelTargets | None = None,
+) -> LabelTargets:
+    """The targets of a table's rows.
+
+    others: columns that are known not to be labels
+    given:  targets from elsewhere, which columns of the table may complete
+    """
+    labelled = _read_targets(table, options, {*others, *_split_and_group(table, options)}, given)
+    if not (labelled.targets == 1).any():
+        noun = "image" if table.kind == "table" else "row"
+        raise InputError(f"{table.title}: no {noun} carries any label, every target is 0 or unknown")
+    return labelled
 
 
-def _images(
-    table: TableRows, column: str, root: Path, allow_outside: bool
-) -> tuple[ImageStore, tuple[str, ...]]:
-    """The images of a column of paths or of stored images, and notes on how the paths were found."""
-    stored = table.stored.get(column)
-    if stored is not None:
-        return stored, ()
-    names = _image_paths(table, column, root, allow_outside)
-    index = FolderIndex(root, "-o images=FOLDER" if table.path else "root=FOLDER")
-    images = find_images(names, [root], table.path or "the DataFrame", index)
-    return images, lookup_notes(names, images)
+def _split_and_group(table: TableRows, options: LabelColumnOptions) -> tuple[str | None, str | None]:
+    return (
+        find_column(table, options.split_column, SPLIT_COLUMNS, "split_column"),
+        find_column(table, options.group_column, GROUP_COLUMNS, "group_column"),
+    )
 
 
-def _image_column(table: TableRows, chosen: str | None) -> str:
-    column = _find_column(table, chosen, IMAGE_COLUMNS, "image_column")
-    if column is None and len(table.stored) == 1:
-        (column,) = table.stored
-    if column is None:
-        raise InputError(
-            f"{table.header_title}: no column 'image' among {', '.join(table.header)}; "
-            "name the column of image paths with image_column=..."
-        )
-    return column
-
-
-def _find_column(table: TableRows, chosen: str | None, usual: Sequence[str], option: str) -> str | None:
+def find_column(table: TableRows, chosen: str | None, usual: Sequence[str], option: str) -> str | None:
     if chosen is not None:
         _require_columns(table, [chosen], option)
         return chosen
@@ -146,15 +128,21 @@ def _require_columns(table: TableRows, names: Iterable[str], option: str) -> Non
             )
 
 
-def _read_targets(table: TableRows, options: ColumnOptions, others: set[str | None]) -> LabelTargets:
+def _read_targets(
+    table: TableRows, options: LabelColumnOptions, others: set[str | None], given: LabelTargets | None
+) -> LabelTargets:
     _require_columns(table, options.ignore_columns, "ignore_columns")
-    unknown_column = _find_column(table, options.unknown_column, UNKNOWN_COLUMNS, "unknown_column")
+    unknown_column = find_column(table, options.unknown_column, UNKNOWN_COLUMNS, "unknown_column")
     source_column = None
     if options.sources is not None:
-        source_column = _find_column(table, options.source_column, SOURCE_COLUMNS, "source_column")
+        source_column = find_column(table, options.source_column, SOURCE_COLUMNS, "source_column")
         if source_column is None:
             raise InputError(f"{table.header_title}: no column 'source'; name it with source_column=...")
-    labelled = _read_labels(table, options, others | {unknown_column, source_column})
+    others = others | {unknown_column, source_column, *options.ignore_columns}
+    if given is None:
+        labelled = _read_labels(table, options, others)
+    else:
+        labelled = _checked_by_parents(table, given, options)
     if unknown_column is not None:
         labelled = apply_unknown_names(table, labelled, unknown_column)
     if source_column is not None and options.sources is not None:
@@ -163,7 +151,7 @@ def _read_targets(table: TableRows, options: ColumnOptions, others: set[str | No
     return labelled
 
 
-def _read_labels(table: TableRows, options: ColumnOptions, others: set[str | None]) -> LabelTargets:
+def _read_labels(table: TableRows, options: LabelColumnOptions, others: set[str | None]) -> LabelTargets:
     if options.label_columns:
         _require_columns(table, options.label_columns, "label_columns")
         labelled = targets_from_columns(table, options.label_columns, options.unlisted)
@@ -181,7 +169,9 @@ def _read_labels(table: TableRows, options: ColumnOptions, others: set[str | Non
     return _checked_by_parents(table, labelled, options)
 
 
-def _checked_by_parents(table: TableRows, labelled: LabelTargets, options: ColumnOptions) -> LabelTargets:
+def _checked_by_parents(
+    table: TableRows, labelled: LabelTargets, options: LabelColumnOptions
+) -> LabelTargets:
     """A 0 in a cell says that a label is absent, which must not contradict what other labels imply.
 
     Names say only what is present: there `with_parents` fills in what they imply.
@@ -202,41 +192,12 @@ def _checked_by_parents(table: TableRows, labelled: LabelTargets, options: Colum
     return replace(labelled, targets=without_descendants(labelled.targets, labelled.labels, parents))
 
 
-def _name_columns(table: TableRows, options: ColumnOptions) -> tuple[str, ...]:
+def _name_columns(table: TableRows, options: LabelColumnOptions) -> tuple[str, ...]:
     if options.labels_column:
         _require_columns(table, options.labels_column, "labels_column")
         return options.labels_column
-    usual = _find_column(table, None, NAME_COLUMNS, "labels_column")
+    usual = find_column(table, None, NAME_COLUMNS, "labels_column")
     return numbered_columns(table) if usual is None else (usual,)
-
-
-def _image_paths(table: TableRows, column: str, root: Path, allow_outside: bool) -> list[str]:
-    require_folder(root, "folder of images")
-    # Tables written on Windows have backslashes.
-    paths = [cell.replace("\\", "/") for cell in table.column(column)]
-    # With links in it, the folder has two names, and a table may have either.
-    folders = {os.path.abspath(root), os.path.realpath(root)}
-    problems = []
-    outside = []
-    for path, line in zip(paths, table.lines, strict=True):
-        if not path:
-            problems.append(RowProblem(line, f"column {column!r} names no image"))
-        elif "\0" in path:
-            problems.append(RowProblem(line, f"column {column!r} holds a path with a null character"))
-        elif not allow_outside and _leads_outside(path, folders):
-            message = f"image path {shown_value(path)} leads outside the folder {root}"
-            outside.append(RowProblem(line, message, f"image paths lead outside the folder {root}", path))
-    if problems or outside:
-        advice = f"{option_flag('allow_outside', 'true')} accepts such paths" if outside else ""
-        raise table.row_error([*problems, *outside], advice)
-    return paths
-
-
-def _leads_outside(path: str, folders: Iterable[str]) -> bool:
-    """Whether a path leaves the folder, which is known by several names."""
-    if not os.path.isabs(path):
-        return os.path.normpath(path).startswith("..")
-    return not any(Path(os.path.normpath(path)).is_relative_to(folder) for folder in folders)
 
 
 def _splits_of_column(table: TableRows, everything: Split, column: str) -> dict[str, Split]:

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from kmcl.data.dataset import Dataset
 from kmcl.data.label_parents import read_parents, with_parents
-from kmcl.data.readers.columns import ColumnOptions, dataset_from_rows
 from kmcl.data.readers.frame_rows import rows_of_frame
+from kmcl.data.readers.image_columns import ColumnOptions, dataset_from_rows
 from kmcl.data.readers.options import folder_of, parse_options
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@
 
 The splits are those in the names of the files or folders; a single one is split for you. Images are bytes in
 the files, or paths. The labels are a list of `ClassLabel`, in its order; their names come from the files or
-from `dataset_info.json`. Otherwise the columns are those of a table.
+from `dataset_info.json`; -1 is "no label", and an image with nothing else is not annotated. Otherwise the
+columns are those of a table.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from kmcl.data.dataset import Dataset
-from kmcl.data.readers.columns import ColumnOptions, dataset_from_rows
 from kmcl.data.readers.hf_features import Features, class_names, features_in_folder, is_list
+from kmcl.data.readers.image_columns import ColumnOptions, dataset_from_rows
 from kmcl.data.readers.parquet import features_of_file, read_parquet
 from kmcl.data.readers.reader import Reader
 from kmcl.data.readers.split_names import SPLIT_SPELLINGS, split_of_file
@@ -110,7 +113,16 @@ def _join(path: Path, parts: Sequence[tuple[TableRows, str]]) -> TableRows:
         splits = [split for table, split in parts for _ in table.rows]
         header, rows = (*header, "split"), [[*row, split] for row, split in zip(rows, splits, strict=True)]
     stored = {name: JoinedImages([table.stored[name] for table, _ in parts]) for name in first.stored}
-    return TableRows(path, header, rows, list(range(1, len(rows) + 1)), stored)
+    starts = np.cumsum([0, *(len(table.rows) for table, _ in parts)]).tolist()
+    unannotated = {
+        name: frozenset(
+            start + row
+            for start, (table, _) in zip(starts, parts, strict=False)
+            for row in table.unannotated.get(name, ())
+        )
+        for name in first.header
+    }
+    return TableRows(path, header, rows, list(range(1, len(rows) + 1)), stored, unannotated=unannotated)
 
 
 def _label_columns(table: TableRows, options: HfOptions, features: Features) -> dict[str, tuple[str, ...]]:

@@ -41,7 +41,8 @@ def targets_from_names(
 ) -> LabelTargets:
     """The targets of the names in some columns: with a separator, or lists such as `['cat', 'dog']`.
 
-    A blank cell means that none is present, as does "No Finding" where it never stands with another name.
+    A blank cell means that none is present, as does "No Finding" where it never stands with another name; in
+    a row that is not annotated, every label that is not named is unknown.
 
     separator: guessed from the cells when None: "|", else ";", else ","; lists need none, nor do several
                columns, which hold one name each.
@@ -68,6 +69,8 @@ def targets_from_names(
     targets: npt.NDArray[np.int8] = np.full((len(lists), len(labels)), rest, dtype=np.int8)
     if drops_none:
         targets[has_none] = 0
+    unannotated = sorted(set().union(*(table.unannotated.get(column, ()) for column in columns)))
+    targets[unannotated] = UNKNOWN
     problems: list[RowProblem] = []
     shown = " and ".join(repr(column) for column in columns)
     for index, (row, line) in enumerate(zip(lists, table.lines, strict=True)):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kmcl.data.dataset import ImageStore
+from kmcl.data.dataset import UNKNOWN, ImageStore
 from kmcl.data.encoded_images import ArrowImages, ParquetImages, open_arrow
 from kmcl.data.readers.frame_rows import rows_of_frame
 from kmcl.data.readers.hf_features import Features, class_names, features_in_metadata
@@ -51,8 +51,12 @@ def read_parquet(path: Path, features: Features | None = None) -> TableRows:
         raise InputError(f"table {path} is not a readable Parquet or Arrow file: {error}") from error
     if not num_rows:
         raise InputError(f"table {path} has no rows")
+    unannotated: dict[str, frozenset[int]] = {}
     for name, feature in (features or features_in_metadata(schema.metadata)).items():
         if name in frame.columns and (names := class_names(feature)):
+            unannotated[name] = frozenset(
+                row for row, value in enumerate(frame[name]) if _says_nothing(value)
+            )
             frame[name] = [_named(value, names, path, name) for value in frame[name]]
     for name in frame.columns:
         if _is_struct(schema.field(name).type, "path"):
@@ -62,7 +66,7 @@ def read_parquet(path: Path, features: Features | None = None) -> TableRows:
     for name in stored:
         frame[name] = ""
     rows = rows_of_frame(frame.reindex(columns=header, index=range(num_rows)), path)
-    return TableRows(path, rows.header, rows.rows, rows.lines, stored)
+    return TableRows(path, rows.header, rows.rows, rows.lines, stored, unannotated=unannotated)
 
 
 def features_of_file(path: Path) -> Features:
@@ -126,10 +130,18 @@ def _nulls_of_file(file: Any) -> Callable[[str], bool]:
     return is_empty
 
 
+def _says_nothing(value: Any) -> bool:
+    """Whether a `ClassLabel` is -1, Hugging Face's "no label", or a list has nothing else."""
+    values = np.atleast_1d(value) if isinstance(value, np.ndarray | int | float | np.generic) else []
+    return len(values) > 0 and all(one == UNKNOWN for one in values)
+
+
 def _named(value: Any, names: list[str], path: Path, column: str) -> Any:
+    """The name of a `ClassLabel` or those of a list; -1 means that there is none."""
     if isinstance(value, np.ndarray):
-        return [_named(one, names, path, column) for one in value]
-    if value is None or value != value:
+        named = [_named(one, names, path, column) for one in value]
+        return [name for name in named if name is not None]
+    if value is None or value != value or value == UNKNOWN:
         return None
     is_number = isinstance(value, int | float | np.integer | np.floating)
     if not is_number or not 0 <= value < len(names):

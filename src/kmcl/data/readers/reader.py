@@ -17,11 +17,13 @@ class Reader:
     function: `function(location, options) -> Dataset`, or `function(options)` where there is no location.
     options:  a `ReaderOptions` model.
     place:    what the location is, for messages; None where there is none.
+    gives_vectors: whether its datasets have feature vectors instead of images.
     """
 
     function: Callable[..., Dataset]
     options: type[ReaderOptions]
     place: str | None = None
+    gives_vectors: bool = False
 
     def __post_init__(self) -> None:
         if not (isinstance(self.options, type) and issubclass(self.options, ReaderOptions)):

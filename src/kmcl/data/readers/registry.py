@@ -28,6 +28,7 @@ READERS: Registry[Reader] = Registry(
         "cvat": "kmcl.data.readers.cvat:READER",
         "yolo": "kmcl.data.readers.yolo:READER",
         "hf": "kmcl.data.readers.hf:READER",
+        "features": "kmcl.data.readers.features:READER",
         "voc2007": "kmcl.data.readers.voc2007:READER",
         "coco": "kmcl.data.readers.coco:READER",
         "coco2014": "kmcl.data.readers.coco2014:READER",

@@ -4,8 +4,8 @@
     pics/1.jpg,train,1,0           pics/1.jpg,cat|dog
     pics/2.jpg,test,,1             pics/2.jpg,
 
-What the columns are: `kmcl.data.readers.columns`. Paths are relative to the file. A Parquet file may hold the
-images themselves (`kmcl.data.readers.parquet`).
+What the columns are: `kmcl.data.readers.image_columns` and `columns`. Paths are relative to the file. A
+Parquet file may hold the images themselves (`kmcl.data.readers.parquet`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kmcl.data.dataset import Dataset
-from kmcl.data.readers.columns import ColumnOptions, dataset_from_rows
+from kmcl.data.readers.image_columns import ColumnOptions, dataset_from_rows
 from kmcl.data.readers.reader import Reader
 from kmcl.data.readers.table_rows import read_rows
 

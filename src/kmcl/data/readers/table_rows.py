@@ -24,8 +24,11 @@ class TableRows:
     """A table's header and its rows, each as long as the header.
 
     path:   the file, or None for a DataFrame
-    lines:  the number of each row for messages: its line in the file, or its place in the DataFrame from 1
+    lines:  the number of each row for messages: its line in the file, its place in the DataFrame from 1, or
+            in another file without lines from 0
     stored: columns that hold the images themselves instead of their paths
+    kind:   what the file is, for messages
+    unannotated: of columns of label names, the places of the rows of which nothing is known
     """
 
     path: Path | None
@@ -33,21 +36,25 @@ class TableRows:
     rows: list[list[str]]
     lines: list[int]
     stored: Mapping[str, ImageStore] = field(default_factory=dict)
+    kind: str = "table"
+    unannotated: Mapping[str, frozenset[int]] = field(default_factory=dict)
+
+    @property
+    def has_lines(self) -> bool:
+        return self.path is not None and self.kind == "table"
 
     @property
     def title(self) -> str:
         """Its name in messages."""
-        return "DataFrame" if self.path is None else f"table {self.path}"
+        return "DataFrame" if self.path is None else f"{self.kind} {self.path}"
 
     @property
     def header_title(self) -> str:
         """Prefix of messages about its columns."""
-        return "DataFrame" if self.path is None else f"table {self.path} line 1"
+        return f"{self.title} line 1" if self.has_lines else self.title
 
     def row_error(self, problems: Sequence[RowProblem], advice: str = "") -> RowError:
-        if self.path is None:
-            return RowError("DataFrame", problems, "row", advice)
-        return RowError(self.path, problems, advice=advice)
+        return RowError(self.path or "DataFrame", problems, "line" if self.has_lines else "row", advice)
 
     def column(self, name: str) -> list[str]:
         position = self.header.index(name)

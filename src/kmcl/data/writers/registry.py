@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 from kmcl.data.dataset import Dataset
+from kmcl.data.vectors import refuse_vectors
 from kmcl.data.writers.images import OnImage, new_folder
 from kmcl.errors import InputError, suggest
 
@@ -36,6 +37,7 @@ def write_dataset(dataset: Dataset, target: str, on_image: OnImage | None = None
             f"{target!r} is no format to write{suggest(kind, WRITERS)}; known are "
             f"{', '.join(f'{name}:FOLDER' for name in WRITERS)}"
         )
+    refuse_vectors(dataset)
     folder = Path(location).expanduser()
     module, _, name = WRITERS[kind].partition(":")
     write: Callable[[Dataset, Path, OnImage | None], str] = getattr(import_module(module), name)

@@ -15,7 +15,7 @@ from kmcl.data.source_cache import cache_folder
 from kmcl.errors import InputError
 from kmcl.serving.image_predictor import ImagePredictor
 from kmcl.serving.onnx_predictor import OnnxPredictor
-from kmcl.serving.predictions import Pixels
+from kmcl.serving.predictions import Pixels, Samples
 from kmcl.serving.service.settings import Engine
 from kmcl.version import __version__
 
@@ -75,7 +75,7 @@ def _converted(predictor: Predictor, say: Callable[[str], None]) -> ConvertedPre
     from kmcl.serving.export import export_model
 
     path = cache_folder() / "served" / f"{_digest(predictor)}.onnx"
-    images = _check_images(predictor.image_size)
+    images = _check_images(predictor)
     if (cached := _cached(path, predictor, images)) is not None:
         return cached
     say(f"converting the model for onnxruntime, once; cached as {path}")
@@ -83,7 +83,7 @@ def _converted(predictor: Predictor, say: Callable[[str], None]) -> ConvertedPre
     return ConvertedPredictor(path, predictor)
 
 
-def _cached(path: Path, predictor: Predictor, images: Pixels) -> ConvertedPredictor | None:
+def _cached(path: Path, predictor: Predictor, images: Samples) -> ConvertedPredictor | None:
     """The conversion of an earlier start, if its scores still agree with the model's."""
     from kmcl.serving.export import TOLERANCE, UNFAMILIARITY_TOLERANCE
 
@@ -129,10 +129,15 @@ def _digest(predictor: Predictor) -> str:
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
-def _check_images(size: int) -> Pixels:
-    """Smooth random colours: as in photographs, neighbouring pixels are similar."""
+def _check_images(predictor: Predictor) -> Samples:
+    """Smooth random colours: as in photographs, neighbouring pixels are similar. Or random vectors."""
     from PIL import Image
 
+    size = predictor.image_size
+    if predictor.feature_dim is not None:
+        from kmcl.serving.check_images import random_vectors
+
+        return random_vectors(predictor.feature_dim, NUM_CHECK_IMAGES)
     rng = np.random.default_rng(0)
     coarse = rng.integers(0, 256, (NUM_CHECK_IMAGES, 8, 8, 3), dtype=np.uint8)
     smooth = [Image.fromarray(one).resize((size, size), Image.Resampling.BICUBIC) for one in coarse]

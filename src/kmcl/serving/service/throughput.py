@@ -16,12 +16,15 @@ MAX_BATCH_PIXELS = 250_000
 every layer: EfficientNet-Lite0 at 224 pixels takes twice as long per image in batches of 32 as in batches of
 4. docs/serving.md has the measurements."""
 MAX_BATCH_SIZE = 32
+VECTOR_BATCH_SIZE = 256
 MAX_THREADS = 4
 """Number of threads that score, where the model runs on a CPU."""
 
 
 def best_batch_size(predictor: ImagePredictor) -> int:
     """A power of two that suits the model's image size; MAX_BATCH_SIZE on a GPU."""
+    if predictor.feature_dim is not None:
+        return VECTOR_BATCH_SIZE
     if not runs_on_cpu(predictor):
         return MAX_BATCH_SIZE
     size = 1
