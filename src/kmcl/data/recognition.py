@@ -1,11 +1,13 @@
-"""What a file or folder is that cannot be opened as it was given, and how it can be."""
+"""What a file or folder is that was given without a kind of dataset, or with the wrong one."""
 
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from kmcl.errors import InputError
 
@@ -20,65 +22,102 @@ SHOWN_FOLDERS = 3
 _AS_TABLE = "write a table with a row per image and the columns image and labels"
 
 
+class Recognised(NamedTuple):
+    """What a path seems to be.
+
+    kind:     of dataset; None where it is not known, or where several could be meant
+    location: what is opened as that kind
+    text:     the end of a sentence about the path, for one who gave it as a table
+    """
+
+    kind: str | None
+    location: Path
+    text: str
+
+
 def require_table(path: Path) -> None:
     """Raise InputError with what `path` seems to be, if that is known and is no table."""
-    if reason := describe_source(path):
-        raise InputError(f"table {path} {reason}")
+    if found := recognise(path):
+        raise InputError(f"table {path} {found.text}")
 
 
-def describe_source(path: Path) -> str | None:
-    """What `path` is and what to do, as the end of a sentence; None for what may be a table."""
+def recognise(path: Path) -> Recognised | None:
+    """What `path` is; None for what may be a table, or is nothing."""
     if os.path.isdir(path):  # unlike Path.is_dir, False for a name that is too long
-        return f"is a folder, not a file; {_describe_folder(path)}"
+        found = _recognise_folder(path)
+        return found._replace(text=f"is a folder, not a file; {found.text}")
     suffix = path.suffix.lower()
     if not os.path.isfile(path):
         return None
     if suffix in JSON_SUFFIXES:
-        return f"is JSON, not CSV, TSV or Parquet; {_describe_json(path)}"
+        found = _recognise_json(path)
+        return found._replace(text=f"is JSON, not CSV, TSV or Parquet; {found.text}")
     if suffix in SHEET_SUFFIXES:
-        return "is a spreadsheet; save it as CSV"
+        return Recognised(None, path, "is a spreadsheet; save it as CSV")
     if suffix in (".xml", ".zip"):
-        return f"is no table; annotations of CVAT are opened as cvat:{path}"
+        return Recognised("cvat", path, f"is no table; annotations of CVAT are opened as cvat:{path}")
     if suffix == ".npz":
-        return (
-            f"is an archive of arrays; feature vectors with their labels are opened as features:{path}, "
-            f"MedMNIST's images as medmnist:{path}"
-        )
+        kind = "medmnist" if _is_medmnist(path) else "features"
+        what = "images of MedMNIST" if kind == "medmnist" else "feature vectors with their labels"
+        return Recognised(kind, path, f"is an archive of arrays; {what} are opened as {kind}:{path}")
     return None
 
 
-def _describe_folder(folder: Path) -> str:
+def _recognise_folder(folder: Path) -> Recognised:
+    def like(kind: str, what: str) -> Recognised:
+        return Recognised(kind, folder, f"it looks like {what}: {kind}:{folder}")
+
     if (folder / "annotations" / "instances_train2014.json").exists():
-        return f"it looks like COCO 2014: coco2014:{folder}"
+        return like("coco2014", "COCO 2014")
     if any((folder / name).is_dir() for name in ("VOCdevkit", "VOC2007", "ImageSets")):
-        return f"it looks like Pascal VOC: voc2007:{folder}"
-    for kind, pattern in (("chestxray14", "Data_Entry_2017*.csv"), ("adp", "ADP_EncodedLabels*.csv")):
+        return like("voc2007", "Pascal VOC")
+    for kind, name, pattern in (
+        ("chestxray14", "ChestX-ray14", "Data_Entry_2017*.csv"),
+        ("adp", "ADP", "ADP_EncodedLabels*.csv"),
+    ):
         if any(folder.glob(pattern)):
-            return f"it looks like {kind}:{folder}"
+            return like(kind, name)
     files, folders = _entries(folder)
-    tables = [path for path in files if path.suffix.lower() in TABLE_SUFFIXES]
-    if tables:
-        return f"did you mean table:{min(tables)}?"
+    if tables := sorted(path for path in files if path.suffix.lower() in TABLE_SUFFIXES):
+        only_one = "table" if len(tables) == 1 else None
+        return Recognised(only_one, tables[0], f"did you mean table:{tables[0]}?")
     annotations = [path for path in (*files, *_entries(folder / "annotations")[0]) if is_coco(path)]
     if annotations:
-        return f"it looks like COCO annotations ({annotations[0].name}): coco:{folder}"
+        return like("coco", f"COCO annotations ({annotations[0].name})")
     if any((folder / name).is_file() for name in ("data.yaml", "classes.txt")):
-        return f"it looks like a dataset of YOLO: yolo:{folder}"
-    labels = sorted(inner.name for inner in folders if any(map(_is_image, _entries(inner)[0])))
-    if labels:
+        return like("yolo", "a dataset of YOLO")
+    if labels := _folders_of_labels(folders):
         shown = ", ".join(labels[:SHOWN_FOLDERS]) + (", ..." if len(labels) > SHOWN_FOLDERS else "")
-        return f"it looks like a folder per label ({shown}): folder:{folder}"
+        return like("folder", f"a folder per label ({shown})")
     if any(map(_is_image, files)):
-        return f"it has images but no labels; {_AS_TABLE}"
-    return "give the table inside it, as in table:labels.csv"
+        return Recognised(None, folder, f"it has images but no labels; {_AS_TABLE}")
+    return Recognised(None, folder, "give the table inside it, as in table:labels.csv")
 
 
-def _describe_json(path: Path) -> str:
+def _folders_of_labels(folders: list[Path]) -> list[str]:
+    """Names of the folders that hold images, those of splits looked into."""
+    from kmcl.data.readers.split_names import SPLIT_SPELLINGS  # pydantic, as below
+
+    of_splits = [folder for folder in folders if folder.name.lower() in SPLIT_SPELLINGS]
+    inner = [label for folder in of_splits for label in _entries(folder)[1]]
+    return sorted({path.name for path in inner or folders if any(map(_is_image, _entries(path)[0]))})
+
+
+def _recognise_json(path: Path) -> Recognised:
     if is_coco(path):
-        return f"it looks like COCO annotations: coco:{path}"
+        return Recognised("coco", path, f"it looks like COCO annotations: coco:{path}")
     if all(f'"{key}"' in _sample(path) for key in ("data", "annotations", "result")):
-        return f"it looks like an export of Label Studio: labelstudio:{path}"
-    return _AS_TABLE
+        text = f"it looks like an export of Label Studio: labelstudio:{path}"
+        return Recognised("labelstudio", path, text)
+    return Recognised(None, path, _AS_TABLE)
+
+
+def _is_medmnist(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return "train_images.npy" in archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return False
 
 
 def is_coco(path: Path) -> bool:

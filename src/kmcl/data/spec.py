@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kmcl.data.recognition import TABLE_SUFFIXES, describe_source
+from kmcl.data.recognition import TABLE_SUFFIXES, recognise
 from kmcl.errors import InputError, suggest
 
 
@@ -24,7 +24,7 @@ class DatasetSpec:
 def parse_dataset_spec(spec: str, kinds: Iterable[str]) -> DatasetSpec:
     """Split a dataset spec into kind and location; raises InputError for a kind that is not among `kinds`.
 
-    A path to a table (`labels.csv`) needs no `table:` before it.
+    A path alone is enough where what it is can be seen: `labels.csv` is a table, `photos` a folder per label.
     """
     known = sorted(kinds)
     text = spec.strip()
@@ -39,8 +39,10 @@ def parse_dataset_spec(spec: str, kinds: Iterable[str]) -> DatasetSpec:
         return DatasetSpec(kind, Path(location).expanduser() if location else None)
     if text.lower().endswith(TABLE_SUFFIXES):
         return DatasetSpec("table", Path(text).expanduser())
-    if reason := describe_source(Path(text).expanduser()):
-        raise InputError(f"{text} {reason}")
+    if found := recognise(Path(text).expanduser()):
+        if found.kind in known:
+            return DatasetSpec(found.kind, found.location)
+        raise InputError(f"{text} {found.text}")
     raise InputError(
         f"unknown kind of dataset {kind!r} in {spec!r}{suggest(kind, known)}; known are {', '.join(known)}"
     )

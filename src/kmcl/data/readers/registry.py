@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
 from kmcl.data.dataset import Dataset
 from kmcl.data.readers.options import ReaderOptions, folder_of, parse_options
 from kmcl.data.readers.reader import Reader
+from kmcl.data.recognition import TABLE_SUFFIXES
 from kmcl.data.spec import parse_dataset_spec
 from kmcl.errors import InputError
 from kmcl.registry import Registry
@@ -66,7 +68,9 @@ def read_dataset(spec: object, options: Mapping[str, object]) -> Dataset:
     if reader.place is not None and parsed.location is None:
         raise InputError(f"dataset {parsed.kind!r} needs {reader.place}, as in {parsed.kind}:PATH")
     checked = parse_options(reader.options, options, parsed.kind)
-    return _with_parents(reader.read(parsed.location, checked), checked, parsed.location)
+    dataset = _with_parents(reader.read(parsed.location, checked), checked, parsed.location)
+    named = spec.strip().startswith(parsed.kind) or spec.strip().lower().endswith(TABLE_SUFFIXES)
+    return dataset if named else replace(dataset, notes=(f"read as {parsed}", *dataset.notes))
 
 
 def _with_parents(dataset: Dataset, options: ReaderOptions, location: Path | None) -> Dataset:
