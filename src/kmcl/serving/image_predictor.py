@@ -157,7 +157,8 @@ class ImagePredictor(ABC):
         self, pixels: Sequence[Samples]
     ) -> Iterator[tuple[tuple[LabelPrediction, ...], float | None]]:
         """The labels and the unfamiliarity of each image."""
-        scores = self.score(np.stack(pixels))
+        stacked: Samples = np.stack(pixels)  # type: ignore[assignment]  # all are images, or all vectors
+        scores = self.score(stacked)
         unfamiliarity: Sequence[float | None] = [None] * len(pixels)
         if scores.unfamiliarity is not None:
             unfamiliarity = rounded(scores.unfamiliarity).tolist()
@@ -196,14 +197,14 @@ class ImagePredictor(ABC):
                 raise InputError(
                     f"{name}: an array must be height x width x 3 uint8; got {image.shape} {image.dtype}"
                 )
-            pixels = image
+            pixels = image  # type: ignore[assignment]
         return self.resize(pixels)
 
 
 def read_vector(image: ImageLike, name: str, feature_dim: int) -> Vectors:
     """A feature vector as D float32; an InputError for what is none, or has another length."""
     if isinstance(image, StoredImage):
-        vector = take_vectors(image.store, np.array([image.index]))[0]
+        vector: Vectors = take_vectors(image.store, np.array([image.index]))[0]
     elif isinstance(image, np.ndarray) and image.ndim == 1:
         vector = float_rows(image[None], name)[0]
     else:

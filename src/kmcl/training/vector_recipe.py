@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from kmcl.data.readers.registry import READERS
-from kmcl.data.spec import parse_dataset_spec
 from kmcl.durations import spell_duration
 from kmcl.encoders.images import IDENTITY
 from kmcl.errors import InputError
-from kmcl.training.run_data import IN_MEMORY
 
 LEARNING_RATE = 3e-3
 EPOCHS = 20
@@ -32,9 +30,8 @@ FIXED: dict[str, Any] = {
 
 def names_vectors(spec: object) -> bool:
     """Whether a dataset spec names feature vectors; of what is in memory only the dataset itself says it."""
-    if not isinstance(spec, str) or spec.startswith(IN_MEMORY):
-        return False
-    return READERS[parse_dataset_spec(spec, READERS).kind].gives_vectors
+    kind = str(spec).partition(":")[0].strip()
+    return kind in READERS and READERS[kind].gives_vectors
 
 
 def choose_for_vectors(values: Mapping[str, Any], seconds: float) -> tuple[dict[str, Any], str]:

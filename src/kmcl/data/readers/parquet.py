@@ -132,8 +132,9 @@ def _nulls_of_file(file: Any) -> Callable[[str], bool]:
 
 def _says_nothing(value: Any) -> bool:
     """Whether a `ClassLabel` is -1, Hugging Face's "no label", or a list has nothing else."""
-    values = np.atleast_1d(value) if isinstance(value, np.ndarray | int | float | np.generic) else []
-    return len(values) > 0 and all(one == UNKNOWN for one in values)
+    if isinstance(value, np.ndarray):
+        return len(value) > 0 and all(one == UNKNOWN for one in value)
+    return isinstance(value, int | float | np.generic) and bool(value == UNKNOWN)
 
 
 def _named(value: Any, names: list[str], path: Path, column: str) -> Any:
