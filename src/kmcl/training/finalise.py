@@ -117,7 +117,9 @@ class Finalisation:
         steps = 2 * len(parts)
         with WorkProgress(self.console, f"fitting {', '.join(parts)}", steps, "steps") as progress:
             progress.start(steps)
-            kept = fit_parts(parts, self.settings.posthoc, train, val, seed, progress.advance)
+            kept = fit_parts(
+                parts, self.settings.posthoc, train, val, seed, progress.advance, self.data.unknown
+            )
         classifier.posthoc.update(kept)
         fitted = tuple(FittedPart(name, part.sizes) for name, part in kept.items())
         description = replace(description, posthoc=fitted)

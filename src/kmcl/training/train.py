@@ -254,6 +254,7 @@ class _Training:
             val_split,
             on_better=lambda classifier, best: self._save(classifier),
             score=Classifier.score_rows if self.data.from_rows else Classifier.__call__,
+            unknown=self.data.unknown,
         )
         process = trainer.global_rank, trainer.world_size
         train_loader = self.data.train_loader(*process)
