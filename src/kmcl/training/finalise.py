@@ -14,6 +14,9 @@ from torch import nn
 
 from kmcl.data import Dataset
 from kmcl.data.cooccurrence import find_cooccurring_labels
+from kmcl.evaluation.by_rules import evaluate_by_rules
+from kmcl.evaluation.json_values import to_json_object
+from kmcl.evaluation.levels import metrics_by_level
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.probability_intervals import fit_probability_intervals
 from kmcl.evaluation.ranking import mean_average_precision
@@ -74,6 +77,8 @@ class Finalisation:
         description = replace(description, rules=rules)
         save_description(self.run.model, description)
         measured = summary.to_json()
+        if rules.parents is not None:
+            _add_levels(measured, predictions, rules)
         metrics = {
             "best": _describe_best(best, measured),
             "num_train_images": len(train_targets),
@@ -155,6 +160,13 @@ class Finalisation:
             )
         self.data.report_bad_images(name, loader)
         return Observed(predictions, observations)
+
+
+def _add_levels(measured: dict[str, Any], predictions: Mapping[str, Predictions], rules: LabelRules) -> None:
+    for name, predicted in predictions.items():
+        if measured[name] is not None:
+            levels = metrics_by_level(evaluate_by_rules(predicted, rules), rules)
+            measured[name]["levels"] = [to_json_object(level) for level in levels]
 
 
 def _describe_best(best: Best | None, measured: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -28,6 +28,7 @@ from kmcl.models.folder import (
     build_classifier,
     save_model,
 )
+from kmcl.models.label_hierarchy import parent_rows
 from kmcl.models.label_rules import LabelRules
 from kmcl.training.accelerators import check_accelerator
 from kmcl.training.checkpoints import AtomicCheckpointIO, LastCheckpoint, check_checkpoint
@@ -276,7 +277,10 @@ def _describe(settings: TrainingSettings, dataset: Dataset, options: MethodOptio
     encoder = settings.encoder
     normalisation = find_normalisation(settings, dataset)
     return ModelDescription(
-        rules=LabelRules(dataset.labels),
+        rules=LabelRules(
+            dataset.labels,
+            parents=parent_rows(dataset.labels, dataset.parents) if dataset.parents else None,
+        ),
         method=options.for_model(),
         encoder=encoder.name,
         image_size=encoder.image_size,
