@@ -118,7 +118,7 @@ def test_the_report_shows_it(striped: Path, tmp_path: Path):
 def test_the_exported_file_predicts_it(striped: Path, tmp_path: Path):
     pytest.importorskip("onnxruntime")
     file = tmp_path / "model.onnx"
-    result = CliRunner().invoke(make_app(["export"]), ["export", str(striped), str(file)])
+    result = CliRunner().invoke(make_app(["export"]), ["export", str(striped), "--output", str(file)])
     assert result.exit_code == 0, result.output
     image = write_stripes(tmp_path / "one", 1, 5) / "0.png"
     exact, exported = (kmcl.load(path).predict(image)[0].labels[-1] for path in (striped, file))
@@ -129,10 +129,9 @@ def test_the_exported_file_predicts_it(striped: Path, tmp_path: Path):
 def test_a_second_label_leaves_the_first_as_it_is(striped: Path, tmp_path: Path):
     flat = write_stripes(tmp_path / "flat", 5, 2, vertical=False)
     again = kmcl.add_label(striped, flat, name="lines", output=tmp_path / "two", progress=False)
-    one, two = load_model(striped / "model")[0], load_model(again.path / "model")[0]
-    assert one.added is not None
-    assert two.added is not None
-    assert two.added.sizes.num_labels == 2
+    added = load_model(again.path / "model")[0].added
+    assert added is not None
+    assert added.sizes.num_labels == 2
     first, second = (Predictions.load(path / "predictions" / "test.npz") for path in (striped, again.path))
     np.testing.assert_allclose(second.scores[:, :-1], first.scores, atol=1e-5)
     assert [entry["label"] for entry in json.loads((again.path / "added_labels.json").read_text())] == [

@@ -22,7 +22,7 @@ from kmcl.models.description import ModelDescription
 from kmcl.models.label_rules import LabelRules, logit, sigmoid
 from kmcl.posthoc.added_labels import AddedLabels, AddedSizes, ImageMemory, find_memory
 from kmcl.posthoc.interface import PosthocPart
-from kmcl.posthoc.label_examples import VARIANCE, fit_label
+from kmcl.posthoc.label_examples import fit_label
 from kmcl.training.work_progress import WorkProgress
 
 LEAST_EXAMPLES = 2
@@ -93,17 +93,11 @@ def add_label(
             f"that can be read{why}"
         )
     memory = cast("ImageMemory", classifier.posthoc[part_name])
-    known = memory.directions.float()
-    if classifier.added is not None:
-        known = torch.cat([known, classifier.added.examples.float()])
-    fitted = fit_label(known, directions, torch.from_numpy(shows))
+    fitted = fit_label(memory.directions.float(), directions, torch.from_numpy(shows).to(device))
     examples, others = (_values(scores) for scores in (fitted.of_examples, fitted.of_others))
-    if not len(others):
-        raise InputError("all images that the model remembers are among the given ones")
     calibration = calibrate_unlabelled(examples, others, share)
-    added = _extended(
-        classifier.added, part_name, memory, directions, calibration.slope * fitted.coefficients
-    )
+    weights = calibration.slope * fitted.weights
+    added = _extended(classifier.added, part_name, memory, weights, fitted.sigma)
     rules = _rules_with(description.rules, name, calibration, int(shows.sum()))
     model = Classifier(classifier.encoder, classifier.head, cast("Any", classifier.posthoc), added)
     ranked = float((examples[:, None] > others[None]).mean())
@@ -151,7 +145,7 @@ def check_addition(classifier: Classifier, description: ModelDescription, name: 
 def _directions(
     classifier: Classifier, part_name: str, given: Split, console: Console
 ) -> tuple[Tensor, Sequence[int], tuple[str, ...]]:
-    """The unit vectors of the readable images, rounded as when stored; their rows; why others cannot be."""
+    """The unit vectors of the images that can be read, their rows, and why others cannot."""
     part = cast("PosthocPart", classifier.posthoc[part_name])
     loading = LoaderSettings(
         image_size=classifier.encoder.input_size, augmentation="none", skip_bad_images=True
@@ -164,7 +158,7 @@ def _directions(
         for batch in loader:
             encoded = classifier.encode(batch.images.to(device))
             observations = part.observe(encoded, classifier.head(encoded)).float()
-            seen.append(cast("ImageMemory", part).directions_of(observations).half().float())
+            seen.append(cast("ImageMemory", part).directions_of(observations))
             rows.extend(batch.indices.tolist())
             progress.advance(len(batch.indices))
     memory = cast("ImageMemory", part)
@@ -174,25 +168,21 @@ def _directions(
 
 
 def _extended(
-    former: AddedLabels | None, source: str, memory: ImageMemory, directions: Tensor, coefficients: Tensor
+    former: AddedLabels | None, source: str, memory: ImageMemory, weights: Tensor, sigma: Tensor
 ) -> AddedLabels:
-    """Former labels and the new one; what a label's examples say counts for that label alone."""
-    num_former = 0 if former is None else former.num_labels
-    num_examples = len(directions) + (0 if former is None else len(former.examples))
-    added = AddedLabels(AddedSizes(source, num_former + 1, num_examples), cast("Any", memory)).to(directions)
-    examples = directions if former is None else torch.cat([former.examples.float(), directions])
-    added.examples = examples.half()
+    """Former labels and the new one."""
+    num_former = 0 if former is None else former.sizes.num_labels
+    added = AddedLabels(AddedSizes(source, num_former + 1), cast("Any", memory)).to(weights)
     if former is not None:
-        added.coefficients[: len(former.coefficients), :num_former] = former.coefficients
-    added.coefficients[:, num_former] = coefficients
-    added.variance.fill_(VARIANCE)
+        added.weights[:, :num_former], added.sigma[:num_former] = former.weights, former.sigma
+    added.weights[:, num_former], added.sigma[num_former] = weights, sigma
     return added
 
 
 def _rules_with(
     rules: LabelRules, name: str, calibration: UnlabelledCalibration, num_examples: int
 ) -> LabelRules:
-    score = float(sigmoid(logit(np.array(calibration.threshold)) - calibration.bias))
+    score = float(sigmoid(logit(np.array([calibration.threshold])) - calibration.bias)[0])
     guarantee = rules.guarantee
     if guarantee is not None:  # the share of an image's labels that are found is not that of more labels
         not_given = (*guarantee.not_given, name)

@@ -72,7 +72,7 @@ class Classifier(nn.Module):
             observations = part.observe(encoded, output)
             if self.added is not None and name == self.added.source:
                 memory = cast("ImageMemory", module)
-                added = self.added(memory.directions_of(observations), memory.directions)
+                added = self.added(memory.directions_of(observations))
             logits = logits + part(observations)
             if part.gives_unfamiliarity:
                 unfamiliarity = part.unfamiliarity(observations)

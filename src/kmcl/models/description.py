@@ -96,10 +96,9 @@ def check_description(description: ModelDescription) -> None:
 def _check_added(description: ModelDescription, added: AddedSizes) -> None:
     if added.source not in SOURCES or added.source not in {part.name for part in description.posthoc}:
         raise InputError(f"added: source must be a part that remembers images; got {added.source!r}")
-    for name, highest in (("num_labels", len(description.labels) - 1), ("num_examples", LARGEST_SIZE)):
-        count = getattr(added, name)
-        if type(count) is not int or not 1 <= count <= highest:
-            raise InputError(f"added: {name} must be 1 to {highest}; got {count!r}")
+    count, highest = added.num_labels, len(description.labels) - 1
+    if type(count) is not int or not 1 <= count <= highest:
+        raise InputError(f"added: num_labels must be 1 to {highest}; got {count!r}")
 
 
 def read_posthoc(values: Any) -> tuple[FittedPart, ...]:

@@ -1,12 +1,12 @@
-"""Labels that a trained model got from a few examples: Gaussian processes on the images that one of its
-post-hoc parts remembers.
+"""Labels that a trained model got from a few examples: linear discriminants on the vectors by which one of
+its post-hoc parts compares images.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,6 @@ training know more than the labels that were trained.
 """
 
 
-@runtime_checkable
 class ImageMemory(Protocol):
     """A part that holds a unit vector for each of M training images."""
 
@@ -40,58 +39,37 @@ def find_memory(parts: Mapping[str, nn.Module]) -> str | None:
 class AddedSizes:
     """What an empty `AddedLabels` is built from.
 
-    source:       name of the part that remembers the training images
-    num_labels:   K, added labels, the last ones of the model
-    num_examples: E, images that were given for them
+    source:     name of the part that remembers the training images
+    num_labels: K, added labels, the last ones of the model
     """
 
     source: str
     num_labels: int
-    num_examples: int
 
 
 class AddedLabels(nn.Module):
-    """The logits of K added labels.
+    """The logits of K added labels, w_k · u, with u the unit vector of a part that remembers images.
 
-    With u the unit vectors of a part that remembers M training images, of which there are E more for the
-    examples, and ρ the Bhattacharyya coefficients (Eq. 1) of kernels with these means and one variance σ²,
-
-        f_k(n) = Σ_m α_mk ρ(n, m),    ρ(n, m) = exp((u_n · u_m - 1) / 4σ²)           m = 1 ... M + E
-
-    `kmcl.posthoc.label_examples` solves for α. Examples are stored as float16, as the part's images are.
+    `kmcl.posthoc.label_examples` fits w. The label's bias is in the calibration.
 
     memory: the part that remembers the training images
+    sigma:  K, standard deviations of the covariance that the images with a label and the others share
     """
 
-    examples: Tensor
-    coefficients: Tensor
-    variance: Tensor
+    weights: Tensor
+    sigma: Tensor
 
     def __init__(self, sizes: AddedSizes, memory: nn.Module) -> None:
         super().__init__()
         self.source = sizes.source
-        num_images, width = cast("ImageMemory", memory).directions.shape
-        self.register_buffer("examples", torch.zeros(sizes.num_examples, width, dtype=torch.float16))
-        self.register_buffer("coefficients", torch.zeros(num_images + sizes.num_examples, sizes.num_labels))
-        self.register_buffer("variance", torch.ones(()))
+        width = cast("ImageMemory", memory).directions.shape[1]
+        self.register_buffer("weights", torch.zeros(width, sizes.num_labels))
+        self.register_buffer("sigma", torch.ones(sizes.num_labels))
 
     @property
     def sizes(self) -> AddedSizes:
-        return AddedSizes(self.source, self.coefficients.shape[1], len(self.examples))
-
-    @property
-    def num_labels(self) -> int:
-        return self.coefficients.shape[1]
-
-    @property
-    def sigma(self) -> Float[Tensor, " K"]:
-        """σ of the kernels of the added labels: the same for all images."""
-        return self.variance.sqrt().expand(self.num_labels)
+        return AddedSizes(self.source, self.weights.shape[1])
 
     @without_autocast
-    def forward(
-        self, directions: Float[Tensor, "B D"], remembered: Float[Tensor, "M D"]
-    ) -> Float[Tensor, "B K"]:
-        directions = at_least_float32(directions)
-        known = torch.cat([remembered, self.examples]).to(directions.dtype)
-        return torch.exp((directions @ known.T - 1) / (4 * self.variance)) @ self.coefficients
+    def forward(self, directions: Float[Tensor, "B D"]) -> Float[Tensor, "B K"]:
+        return at_least_float32(directions) @ self.weights
