@@ -27,7 +27,7 @@ from kmcl.methods import find_method, read_options
 from kmcl.methods.output import HeadOutput
 from kmcl.training.unknown_labels import UnknownLabels
 
-EPOCHS, BATCH = 10, 64
+EPOCHS, BATCH = 8, 128
 RATES = (3e-3, 1e-2, 3e-2)
 SHARES = (0.04, 0.1)
 TREATMENTS: dict[str, tuple[str, tuple[float, ...]]] = {
@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("data")
     parser.add_argument("--split", default="val")
     parser.add_argument("--method", default="bce", choices=["bce", "asl"])
+    parser.add_argument("--treatments", nargs="+", default=list(TREATMENTS), choices=list(TREATMENTS))
     parser.add_argument("--seeds", default="0:3", metavar="FROM:TO")
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--keep", type=Path, required=True, help="folder for the features")
@@ -54,7 +55,7 @@ def main() -> None:
     wanted = tuple(dict.fromkeys(["train", "val", arguments.split]))
     _, splits = read_splits(arguments.data, wanted, arguments.image_size, arguments.keep)
     print(f"| {arguments.method} | val | {arguments.split} | chosen |\n|---|---|---|---|")
-    for name in TREATMENTS:
+    for name in arguments.treatments:
         found = [
             best_of(splits, name, arguments.method, arguments.split, seed)
             for seed in range(*map(int, arguments.seeds.split(":")))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kmcl.errors import InputError
-from kmcl.evaluation.unlabelled import calibrate_unlabelled, estimate_share
+from kmcl.evaluation.unlabelled import USUAL_SHARE, calibrate_unlabelled, estimate_share
 from kmcl.models.label_rules import sigmoid
 
 
@@ -19,9 +19,14 @@ def scores(share: float, num_unlabelled: int, num_positive: int, gap: float = 3.
 
 
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.3])
-def test_the_share_is_found_from_above_where_scores_separate(share: float):
+def test_the_share_is_found_where_scores_separate(share: float):
     positive, unlabelled, _ = scores(share, 20000, 400, gap=4.0)
-    assert share * 0.9 < estimate_share(positive, unlabelled) < share * 1.3
+    assert share * 0.6 < estimate_share(positive, unlabelled) < share * 1.3
+
+
+def test_of_few_positives_the_usual_share_says_more_than_they_do():
+    positive, unlabelled, _ = scores(0.4, 5000, 2, gap=0.0)
+    assert USUAL_SHARE < estimate_share(positive, unlabelled) < 2 * USUAL_SHARE
 
 
 @pytest.mark.parametrize("share", [0.05, 0.3])

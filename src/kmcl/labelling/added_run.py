@@ -6,11 +6,9 @@ import json
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from rich.console import Console
 from torch import nn
@@ -21,7 +19,7 @@ from kmcl.data.files import ImageFiles
 from kmcl.data.image_paths import find_images
 from kmcl.data.readers.registry import READERS
 from kmcl.data.recognition import TABLE_SUFFIXES
-from kmcl.data.selection import select
+from kmcl.data.selection import select, with_unknown_labels
 from kmcl.errors import InputError, suggest
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.summary import summarise_run
@@ -135,14 +133,15 @@ def _write_run(
         predicted.save(new.predictions_file(name))
     metrics = former.read_metrics() if former.metrics_file.is_file() else {}
     evaluation = settings.evaluation
-    counts = _padded(dataset.splits["train"].targets, description)
+    added = len(description.labels) - dataset.num_labels
+    counts = (dataset.splits["train"].targets == 1).sum(axis=0)
     summary = summarise_run(
         val=predictions.get("val"),
         test=predictions.get("test"),
         threshold=evaluation.threshold,
         criterion=evaluation.threshold_criterion,
         target=evaluation.threshold_target,
-        label_counts=(counts == 1).sum(axis=0),
+        label_counts=np.pad(counts, (0, added)),
         wish=evaluation.guarantee_wish,
     )
     write_json(new.metrics_file, metrics | summary.to_json())
@@ -159,31 +158,22 @@ def _predict(
     """The splits that the run predicted; of the added labels nothing is known there."""
     device = str(next(classifier.parameters()).device)
     data = RunData(dataset, settings, classifier, console, device)
-    found = {}
+    found: dict[str, Predictions] = {}
     for name in ("val", "test"):
         if not former.predictions_file(name).is_file() or name not in dataset.splits:
             continue
-        split = dataset.splits[name]
-        padded = replace(split, targets=_padded(split.targets, description))
-        if split.ignored is not None:
-            more = len(description.labels) - split.ignored.shape[1]
-            padded = replace(padded, ignored=np.pad(split.ignored, ((0, 0), (0, more))))
+        split = with_unknown_labels(dataset.splits[name], len(description.labels) - dataset.num_labels)
         with WorkProgress(console, f"predictions of {name}", len(split)) as progress:
             progress.start(len(split))
             found[name] = predict_split(
                 classifier,
                 description.labels,
-                padded,
+                split,
                 data.eval_loader(name),
                 from_rows=data.from_rows,
                 on_progress=progress.advance,
             )
     return found
-
-
-def _padded(targets: npt.NDArray[np.int8], description: ModelDescription) -> npt.NDArray[np.int8]:
-    more = len(description.labels) - targets.shape[1]
-    return np.pad(targets, ((0, 0), (0, more)), constant_values=UNKNOWN)
 
 
 def default_output(run: Path, name: str) -> Path:

@@ -10,7 +10,7 @@ from torch import Tensor
 from kmcl.errors import InputError
 from kmcl.shapes import Bool, Float
 
-SHRINKAGE = 1.0
+SHRINKAGE = 3.0
 """Of the covariance towards a multiple of the identity; chosen on val of COCO with 2 to 100 examples."""
 SAME_IMAGE = 0.995
 """The cosine from which a remembered image counts as one of the given ones."""

@@ -99,7 +99,7 @@ def level_table(one: Measured) -> Table | None:
     if rules is None or rules.parents is None or rules.labels != one.predictions.labels:
         return None
     levels = metrics_by_level(evaluate_by_rules(one.predictions, rules), rules)
-    rows = [
+    rows: list[tuple[Cell, ...]] = [
         (
             level.level,
             len(level.labels),

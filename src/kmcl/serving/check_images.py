@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kmcl.data import Split, open_dataset
+from kmcl.data.selection import with_unknown_labels
 from kmcl.errors import InputError
 from kmcl.evaluation.bootstrap import compare_map
 from kmcl.evaluation.predictions import Predictions
@@ -92,8 +93,9 @@ def _split_of_run(folder: Path, labels: tuple[str, ...]) -> tuple[Split | None, 
         return None, ""  # the data are not on this machine
     for name in ("test", "val"):
         split = dataset.splits.get(name)
-        if split is not None and len(split) > 1 and dataset.labels == labels:
-            return split, f"{name} images of {settings.data.spec}"
+        if split is not None and len(split) > 1 and dataset.labels == labels[: dataset.num_labels]:
+            added = len(labels) - dataset.num_labels  # of these the data know nothing
+            return with_unknown_labels(split, added), f"{name} images of {settings.data.spec}"
     return None, ""
 
 
