@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from kmcl.models.description import ModelDescription
 from kmcl.models.folder import load_model, save_model
 from kmcl.serving.loading import model_folder_of
 from kmcl.storage.atomic import write_json
+from kmcl.training.finalise import add_levels
 from kmcl.training.inference import predict_split
 from kmcl.training.run_data import RunData, open_run_dataset
 from kmcl.training.run_folder import RunFolder
@@ -123,12 +125,12 @@ def _write_run(
             shutil.copyfile(file, new.path / file.name)
     try:
         dataset = open_run_dataset(settings)
+        predictions = _predict(classifier, description, dataset, settings, former, console)
     except InputError as error:
         console.print(
             f"val and test are not predicted again: {error}", soft_wrap=True, highlight=False, markup=False
         )
         return
-    predictions = _predict(classifier, description, dataset, settings, former, console)
     for name, predicted in predictions.items():
         predicted.save(new.predictions_file(name))
     metrics = former.read_metrics() if former.metrics_file.is_file() else {}
@@ -144,7 +146,12 @@ def _write_run(
         label_counts=np.pad(counts, (0, added)),
         wish=evaluation.guarantee_wish,
     )
-    write_json(new.metrics_file, metrics | summary.to_json())
+    if summary.thresholds is not None:  # val says nothing about the added labels
+        thresholds = replace(summary.thresholds, values=description.rules.score_thresholds)
+        summary = replace(summary, thresholds=thresholds)
+    measured = summary.to_json()
+    add_levels(measured, predictions, description.rules)
+    write_json(new.metrics_file, metrics | measured)
 
 
 def _predict(

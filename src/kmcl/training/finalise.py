@@ -77,8 +77,7 @@ class Finalisation:
         description = replace(description, rules=rules)
         save_description(self.run.model, description)
         measured = summary.to_json()
-        if rules.parents is not None:
-            _add_levels(measured, predictions, rules)
+        add_levels(measured, predictions, rules)
         metrics = {
             "best": _describe_best(best, measured),
             "num_train_images": len(train_targets),
@@ -162,7 +161,10 @@ class Finalisation:
         return Observed(predictions, observations)
 
 
-def _add_levels(measured: dict[str, Any], predictions: Mapping[str, Predictions], rules: LabelRules) -> None:
+def add_levels(measured: dict[str, Any], predictions: Mapping[str, Predictions], rules: LabelRules) -> None:
+    """Metrics by level into those of the splits, where labels have parents."""
+    if rules.parents is None:
+        return
     for name, predicted in predictions.items():
         if measured[name] is not None:
             levels = metrics_by_level(evaluate_by_rules(predicted, rules), rules)
