@@ -9,7 +9,7 @@ from kmcl.lazy_names import lazy_names
 from kmcl.version import __version__
 
 if TYPE_CHECKING:
-    from kmcl.api import Run, compare, evaluate, resume, train
+    from kmcl.api import Run, add_label, compare, evaluate, resume, train
     from kmcl.data import Dataset, open_dataset
     from kmcl.kernels import KernelMixture
     from kmcl.losses import KMCLObjective, ObjectiveSettings
@@ -26,6 +26,7 @@ __all__ = [
     "Predictor",
     "Run",
     "__version__",
+    "add_label",
     "compare",
     "evaluate",
     "load",
@@ -42,6 +43,7 @@ _HOMES = {
     "ObjectiveSettings": "kmcl.losses",
     "Predictor": "kmcl.serving",
     "Run": "kmcl.api",
+    "add_label": "kmcl.api",
     "compare": "kmcl.api",
     "evaluate": "kmcl.api",
     "load": "kmcl.serving",

@@ -1,4 +1,6 @@
-"""`kmcl.train`, `kmcl.evaluate`, `kmcl.compare`: what the commands of these names do, from Python."""
+"""`kmcl.train`, `kmcl.evaluate`, `kmcl.compare`, `kmcl.add_label`: what the commands of these names do, from
+Python.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from kmcl.training.run_folder import RunFolder
     from kmcl.training.settings import TrainingSettings
 
-__all__ = ["Run", "compare", "evaluate", "resume", "train"]
+__all__ = ["Run", "add_label", "compare", "evaluate", "resume", "train"]
 
 
 @dataclass(frozen=True)
@@ -262,6 +264,50 @@ def compare(
     searched = None if search is None else parse_search(search)
     plan = make_plan("compare", preset_options(preset) | values, variants, seeds, reference, searched)
     return run_study(plan, folder or default_folder(plan), jobs=jobs, console=_console(progress))
+
+
+def add_label(
+    run: str | Path | Run,
+    images: str | Path | Sequence[str | Path],
+    *,
+    name: str,
+    without: str | Path | Sequence[str | Path] = (),
+    share: float | None = None,
+    output: str | Path | None = None,
+    encoder: nn.Module | None = None,
+    progress: bool = True,
+) -> Run:
+    """Give a trained model a new label from a few examples, as `kmcl add-label` does; returns the new run.
+
+    images:  that show the label: files, folders or patterns; or a dataset that has it, "table:more.csv"
+    without: images that are known not to show it
+    share:   of the images that will be predicted, those that show it; estimated if not given
+    output:  the new folder; beside the run if not given
+    encoder: for a run whose encoder was a module of your own
+
+    The given run is not changed.
+    """
+    from kmcl.labelling.added_run import add_label_to_run, default_output
+
+    source = run.path if isinstance(run, Run) else Path(run)
+    folder = default_output(source, name) if output is None else Path(output)
+    console = _console(progress)
+    added = add_label_to_run(
+        source,
+        _texts(images),
+        name,
+        folder,
+        without=_texts(without),
+        share=share,
+        console=console,
+        encoder=encoder,
+    )
+    console.print(added.in_words(), soft_wrap=True, highlight=False, markup=False)
+    return Run(folder)
+
+
+def _texts(paths: str | Path | Sequence[str | Path]) -> list[str]:
+    return [str(paths)] if isinstance(paths, str | Path) else [str(path) for path in paths]
 
 
 def _data_settings(

@@ -59,7 +59,7 @@ def test_labels_known_on_distant_images_only_have_the_share_of_the_formula():
     vote = KernelVote(None, 3)
     vote.fit_images(torch.cat([near, far]), targets)
     vote.set_scale(variance=0.0125, weight=1.0)
-    cosines = vote._directions_of(near).double()[0] @ vote.directions.double().T
+    cosines = vote.directions_of(near).double()[0] @ vote.directions.double().T
     similarities = [math.exp((float(cosine) - 1) / (4 * 0.0125)) for cosine in cosines]
     assert sum(similarities[1:]) < 1e-15
     expected = sum(similarities[2:]) / sum(similarities[1:])

@@ -10,6 +10,7 @@ from importlib import import_module
 
 import typer
 
+from kmcl.cli.add_label import add_label
 from kmcl.cli.complexity import complexity
 from kmcl.cli.data import data_app
 from kmcl.cli.evaluate import evaluate
@@ -55,6 +56,7 @@ def make_app(arguments: Sequence[str] | None = None) -> typer.Typer:
     app.command()(serve)
     app.command()(monitor)
     app.command()(select)
+    app.command("add-label")(add_label)
     app.command()(push)
     app.command("import-released")(import_released)
     app.command()(complexity)

@@ -76,6 +76,8 @@ def evaluate(
 
     from kmcl.evaluation.by_rules import evaluate_by_rules, rates_by_rules
     from kmcl.evaluation.intervals import map_interval, paired_difference
+    from kmcl.evaluation.json_values import to_json_object
+    from kmcl.evaluation.levels import metrics_by_level
     from kmcl.reports.evaluation_tables import print_evaluations
     from kmcl.reports.guarantee_words import print_abstention, print_guarantee
 
@@ -102,6 +104,10 @@ def evaluate(
         difference = paired_difference(predictions[1:], predictions[:1], resamples, seed)
     of = split if data is None else f"{split} of {data}"
     unsupported = [of_run.unsupported_thresholds if threshold is None else () for of_run in rules]
+    levels = [
+        metrics_by_level(evaluation, of_run)
+        for (evaluation, _), of_run in zip(found.values(), rules, strict=True)
+    ]
     if as_json:
         result = {
             "runs": [
@@ -115,9 +121,10 @@ def evaluate(
                     if achieved is None or of_run.guarantee is None
                     else asdict(of_run.guarantee) | {"achieved": achieved.to_json()},
                     "abstention": None if left is None else left.to_json(),
+                    **({"levels": [to_json_object(level) for level in of_levels]} if of_levels else {}),
                 }
-                for (path, (evaluation, interval)), labels, of_run, achieved, left in zip(
-                    found.items(), unsupported, rules, rates, abstentions, strict=True
+                for (path, (evaluation, interval)), labels, of_run, achieved, left, of_levels in zip(
+                    found.items(), unsupported, rules, rates, abstentions, levels, strict=True
                 )
             ],
             "data": data,
@@ -126,7 +133,7 @@ def evaluate(
         typer.echo(json.dumps(result, indent=2))
         return
     console = Console()
-    print_evaluations(console, found, of, difference, unsupported)
+    print_evaluations(console, found, of, difference, unsupported, levels)
     for path, of_run, achieved, left in zip(runs, rules, rates, abstentions, strict=True):
         if achieved is not None:
             print_guarantee(console, path, of_run, achieved, of)

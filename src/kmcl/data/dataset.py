@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -74,12 +75,14 @@ class Dataset:
     """A named dataset with its labels and splits. `val` may be missing if the source has none.
 
     notes: what the reader left out or took for granted, a sentence each, for `kmcl data check` and `describe`
+    parents: the labels that each label implies, by name; empty where nothing is known
     """
 
     name: str
     labels: tuple[str, ...]
     splits: dict[str, Split]
     notes: tuple[str, ...] = ()
+    parents: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def num_labels(self) -> int:

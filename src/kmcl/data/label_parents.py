@@ -69,7 +69,7 @@ def with_parents(dataset: Dataset, parents: Parents) -> Dataset:
     notes = [f"parents: {num_filled} implied targets were filled in"]
     if new:
         notes.append(f"parents: {', '.join(new)} became labels")
-    return replace(dataset, labels=labels, splits=splits, notes=(*dataset.notes, *notes))
+    return replace(dataset, labels=labels, splits=splits, notes=(*dataset.notes, *notes), parents=parents)
 
 
 def _filled(split: Split, labels: Sequence[str], new: Sequence[str], parents: Parents) -> tuple[Split, int]:

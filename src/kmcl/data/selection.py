@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from kmcl.data.dataset import ImageStore, Split
+from kmcl.data.dataset import UNKNOWN, ImageStore, Split
 from kmcl.errors import InputError
 
 
@@ -51,6 +51,13 @@ class JoinedImages:
     def load(self, index: int, min_side: int | None = None) -> npt.NDArray[np.uint8]:
         store, position = self.locate(index)
         return store.load(position, min_side)
+
+
+def with_unknown_labels(split: Split, number: int) -> Split:
+    """The split with so many more labels, of which nothing is known."""
+    more = ((0, 0), (0, number))
+    ignored = None if split.ignored is None else np.pad(split.ignored, more)
+    return replace(split, targets=np.pad(split.targets, more, constant_values=UNKNOWN), ignored=ignored)
 
 
 def select(split: Split, indices: npt.NDArray[np.int64]) -> Split:

@@ -11,8 +11,9 @@ from kmcl.evaluation.guarantees import choose_guaranteed_thresholds, refuse_smal
 from kmcl.evaluation.metrics import Evaluation, evaluate
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.promised_rates import PromisedRates, promised_rates
+from kmcl.evaluation.ranking import Values
 from kmcl.models.guarantee import GuaranteeWish
-from kmcl.models.label_rules import LabelRules
+from kmcl.models.label_rules import LabelRules, logit
 
 
 def evaluate_by_rules(
@@ -22,9 +23,15 @@ def evaluate_by_rules(
 
     threshold: the calibrated probability from which every label counts as predicted; None: each label's own
 
-    The thresholds of the result are calibrated probabilities, as `kmcl predict` shows them.
+    The thresholds of the result are calibrated probabilities, as `kmcl predict` shows them. Where labels
+    imply others, so are the scores that are evaluated.
     """
     columns = [rules.labels.index(label) for label in predictions.labels]
+    if rules.parents is not None:
+        predictions, own = _as_shown(predictions, rules)
+        given = own if threshold is None else np.full(len(columns), float(np.float32(threshold)))
+        found = evaluate(predictions, given, top_k)
+        return replace(found, threshold=threshold)
     if threshold is None:
         scores, shown = rules.score_thresholds, rules.probability_thresholds
     else:
@@ -37,8 +44,24 @@ def rates_by_rules(predictions: Predictions, rules: LabelRules) -> PromisedRates
     """What the model's guarantee promises, as achieved on these predictions; None without a guarantee."""
     if rules.guarantee is None:
         return None
+    if rules.parents is not None:
+        return promised_rates(*_as_shown(predictions, rules), rules.guarantee)
     columns = [rules.labels.index(label) for label in predictions.labels]
     return promised_rates(predictions, rules.score_thresholds[columns], rules.guarantee)
+
+
+def _as_shown(predictions: Predictions, rules: LabelRules) -> tuple[Predictions, Values]:
+    """Probabilities as they are shown in place of the scores, and their thresholds, both of float32.
+
+    Where labels imply others, scores alone do not decide what is predicted.
+    """
+    columns = [rules.labels.index(label) for label in predictions.labels]
+    scores = np.zeros((len(predictions), len(rules.labels)), dtype=np.float32)
+    scores[:, columns] = predictions.scores
+    decided = rules.decide(rules.calibrate(logit(scores)))
+    thresholds = decided.thresholds.astype(np.float32).astype(np.float64)[columns]
+    shown = np.ascontiguousarray(decided.probabilities.astype(np.float32)[:, columns])
+    return replace(predictions, scores=shown), thresholds
 
 
 def with_guarantee(rules: LabelRules, val: Predictions, wish: GuaranteeWish) -> LabelRules:

@@ -94,10 +94,10 @@ def decision_metrics(predictions: Predictions, decisions: Mask) -> DecisionMetri
     return DecisionMetrics(
         CP=per_label_precision,
         CR=per_label_recall,
-        CF1=_harmonic_mean(per_label_precision, per_label_recall),
+        CF1=harmonic_mean(per_label_precision, per_label_recall),
         OP=overall_precision,
         OR=overall_recall,
-        OF1=_harmonic_mean(overall_precision, overall_recall),
+        OF1=harmonic_mean(overall_precision, overall_recall),
         precision=precision,
         recall=recall,
         f1=f1,
@@ -120,6 +120,6 @@ def check_thresholds(thresholds: Thresholds, num_labels: int) -> Values:
     return values
 
 
-def _harmonic_mean(first: float, second: float) -> float:
+def harmonic_mean(first: float, second: float) -> float:
     """2ab / (a + b), and 0 where both are 0."""
     return 0.0 if first == 0 and second == 0 else 2 * first * second / (first + second)

@@ -117,7 +117,8 @@ def choose_thresholds(
     if criterion == "f1" and math.isfinite(max_distance) and predictions.positive.any():
         calibration = calibration or fit_temperatures(predictions, with_bias=True)
         expected = half_expected_f1(calibration.calibrate(predictions))
-        centre = float(np.median(logit(expected)))
+        # A label of which nothing is known expects nothing.
+        centre = float(np.median(logit(expected[predictions.evaluated.any(axis=0)])))
         common = float(sigmoid(np.array(centre)))
         # A label without positives has no threshold of its own.
         own = np.where(predictions.positive.any(axis=0), values, np.nan)
@@ -149,12 +150,17 @@ def half_expected_f1(calibrated: Predictions) -> Values:
     """
     found = np.full(calibrated.num_labels, _LEAST_PROBABILITY)
     for index, evaluated in enumerate(calibrated.evaluated.T):
-        ranked = np.sort(calibrated.scores[evaluated, index].astype(np.float64))[::-1]
-        if len(ranked):
-            sums = ranked.cumsum()
-            found[index] = (sums / (np.arange(1, len(ranked) + 1) + sums[-1])).max()
+        if evaluated.any():
+            found[index] = half_of_best_f1(calibrated.scores[evaluated, index].astype(np.float64))
     result: Values = np.maximum(found, _LEAST_PROBABILITY)
     return result
+
+
+def half_of_best_f1(probabilities: Values) -> float:
+    """F_l of one label, from the probabilities of its images, at least one."""
+    ranked = np.sort(probabilities)[::-1]
+    sums = ranked.cumsum()
+    return float((sums / (np.arange(1, len(ranked) + 1) + sums[-1])).max())
 
 
 def _near(own: Values, expected: Values, centre: float, distance: float, calibration: Temperatures) -> Values:

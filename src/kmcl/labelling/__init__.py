@@ -1,4 +1,6 @@
-"""What helps to label images: labels that are likely to be wrong or missing, and the images to label next."""
+"""What helps to label images: labels that are likely to be wrong or missing, the images to label next, and
+new labels for a trained model.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,11 @@ if TYPE_CHECKING:
     from kmcl.labelling.audit import Audit, Finding, audit_dataset
     from kmcl.labelling.findings_table import Corrections, correct_labels
     from kmcl.labelling.image_features import FeatureExtractor, ImageFeatures, pretrained_extractor
+    from kmcl.labelling.label_addition import AddedLabel, add_label
     from kmcl.labelling.next_images import Chosen, ChosenImage, choose_images
 
 __all__ = [
+    "AddedLabel",
     "Audit",
     "Chosen",
     "ChosenImage",
@@ -20,6 +24,7 @@ __all__ = [
     "FeatureExtractor",
     "Finding",
     "ImageFeatures",
+    "add_label",
     "audit_dataset",
     "choose_images",
     "correct_labels",
@@ -27,6 +32,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AddedLabel": "kmcl.labelling.label_addition",
     "Audit": "kmcl.labelling.audit",
     "Chosen": "kmcl.labelling.next_images",
     "ChosenImage": "kmcl.labelling.next_images",
@@ -34,6 +40,7 @@ _HOMES = {
     "FeatureExtractor": "kmcl.labelling.image_features",
     "Finding": "kmcl.labelling.audit",
     "ImageFeatures": "kmcl.labelling.image_features",
+    "add_label": "kmcl.labelling.label_addition",
     "audit_dataset": "kmcl.labelling.audit",
     "choose_images": "kmcl.labelling.next_images",
     "correct_labels": "kmcl.labelling.findings_table",

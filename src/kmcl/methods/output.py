@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from kmcl.kernels import KernelMixture
@@ -20,6 +21,7 @@ class HeadOutput(NamedTuple):
     mixture:  the kernel mixture, where the head has one.
     branches: logits of a head's parts, if its loss trains each of them in addition to their combination.
     unfamiliarity: how unlike the training images each image is, from 0 to 1, where a post-hoc part gives it.
+    added_sigma: standard deviation of the kernels of labels that were added after training, the last logits.
     """
 
     logits: Float[Tensor, "B L"]
@@ -27,6 +29,7 @@ class HeadOutput(NamedTuple):
     mixture: KernelMixture | None
     branches: tuple[Float[Tensor, "B L"], ...] = ()
     unfamiliarity: Float[Tensor, " B"] | None = None
+    added_sigma: Float[Tensor, " K"] | None = None
 
     @property
     def probabilities(self) -> Float[Tensor, "B L"]:
@@ -35,7 +38,12 @@ class HeadOutput(NamedTuple):
     @property
     def sigma(self) -> Float[Tensor, "B L"] | None:
         """Standard deviation of each label's kernel, where there are kernels."""
-        return None if self.mixture is None else self.mixture.label_variances.sqrt()
+        if self.mixture is None:
+            return None
+        sigma = self.mixture.label_variances.sqrt()
+        if self.added_sigma is None:
+            return sigma
+        return torch.cat([sigma, self.added_sigma.to(sigma).expand(sigma.shape[0], -1)], dim=1)
 
 
 class Head(Protocol):

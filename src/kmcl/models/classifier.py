@@ -14,11 +14,14 @@ from kmcl.shapes import Float, Num
 
 if TYPE_CHECKING:
     from kmcl.encoders import Encoder, EncoderFeatures
+    from kmcl.posthoc.added_labels import AddedLabels, ImageMemory
     from kmcl.posthoc.interface import PosthocPart
 
 
 class Classifier(nn.Module):
     """An encoder, a head and the post-hoc parts that correct its logits, by name, in order.
+
+    added: labels that it got after training, whose logits follow those of the head
 
     Takes raw pixels and normalises them as the encoder's weights expect; or feature vectors, which it
     normalises too.
@@ -28,12 +31,17 @@ class Classifier(nn.Module):
     pixel_shift: Tensor
 
     def __init__(
-        self, encoder: Encoder, head: nn.Module, posthoc: Mapping[str, PosthocPart] | None = None
+        self,
+        encoder: Encoder,
+        head: nn.Module,
+        posthoc: Mapping[str, PosthocPart] | None = None,
+        added: AddedLabels | None = None,
     ) -> None:
         super().__init__()
         self.encoder = encoder
         self.head = head
         self.posthoc = nn.ModuleDict(dict(posthoc or {}))
+        self.added = added
         # (x/255 - mean)/std as one product and one sum.
         mean, std = torch.tensor(encoder.mean), torch.tensor(encoder.std)
         shape = (1, -1) if encoder.takes_vectors else (1, -1, 1, 1)
@@ -59,16 +67,23 @@ class Classifier(nn.Module):
         return self.encoder.encode_rows(rows.to(self.pixel_scale.dtype))
 
     def score(self, encoded: EncoderFeatures) -> HeadOutput:
-        """The head's output with the corrections of the post-hoc parts."""
+        """The head's output with the corrections of the post-hoc parts, and the added labels."""
         output: HeadOutput = self.head(encoded)
-        logits, unfamiliarity = output.logits, output.unfamiliarity
-        for module in self.posthoc.values():
+        logits, unfamiliarity, added = output.logits, output.unfamiliarity, None
+        for name, module in self.posthoc.items():
             part = cast("PosthocPart", module)
             observations = part.observe(encoded, output)
+            if self.added is not None and name == self.added.source:
+                memory = cast("ImageMemory", module)
+                added = self.added(memory.directions_of(observations))
             logits = logits + part(observations)
             if part.gives_unfamiliarity:
                 unfamiliarity = part.unfamiliarity(observations)
-        return output._replace(logits=logits, unfamiliarity=unfamiliarity)
+        output = output._replace(logits=logits, unfamiliarity=unfamiliarity)
+        if self.added is None or added is None:
+            return output
+        logits = torch.cat([logits, added.to(logits)], dim=1)
+        return output._replace(logits=logits, added_sigma=self.added.sigma)
 
     def score_rows(self, rows: Float[Tensor, "B R"]) -> HeadOutput:
         """`forward` from the rows that `frozen_rows` gave."""

@@ -11,6 +11,7 @@ from kmcl.errors import InputError
 from kmcl.methods import MethodOptions
 from kmcl.models.label_rules import LabelRules, check_numbers
 from kmcl.posthoc import find_part
+from kmcl.posthoc.added_labels import SOURCES, AddedSizes
 
 LARGEST_IMAGE_SIZE = 8192
 MOST_STAGES = 1000
@@ -37,6 +38,7 @@ class ModelDescription:
     in_channels:   3, or 1 for grey images; how many numbers a feature vector has
     frozen_stages: first stages of the encoder that were not trained
     posthoc:       the post-hoc parts it holds, in order
+    added:         labels that it got after training, the last ones of the rules; None without such
     mean, std:     of pixels between 0 and 1, per input channel, to normalise with; None for the encoder's own
     """
 
@@ -49,6 +51,12 @@ class ModelDescription:
     posthoc: tuple[FittedPart, ...] = ()
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+    added: AddedSizes | None = None
+
+    @property
+    def num_trained_labels(self) -> int:
+        """Labels of the head and the post-hoc parts."""
+        return len(self.labels) - (0 if self.added is None else self.added.num_labels)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -60,6 +68,10 @@ class ModelDescription:
         values["rules"] = self.rules.to_json()
         values["method"] = self.method.model_dump(mode="json")
         values["posthoc"] = [asdict(part) for part in self.posthoc]
+        if self.added is None:
+            del values["added"]  # as versions wrote that could not add labels
+        else:
+            values["added"] = asdict(self.added)
         return values
 
 
@@ -84,8 +96,18 @@ def check_description(description: ModelDescription) -> None:
         for name, count in part.sizes.items():
             if type(count) is not int or not 0 <= count <= LARGEST_SIZE:
                 raise InputError(f"posthoc: {name} of {part.name} must be 0 to {LARGEST_SIZE}; got {count!r}")
+    if description.added is not None:
+        _check_added(description, description.added)
     for name in ("mean", "std"):
         check_numbers(name, getattr(description, name), description.in_channels, positive=name == "std")
+
+
+def _check_added(description: ModelDescription, added: AddedSizes) -> None:
+    if added.source not in SOURCES or added.source not in {part.name for part in description.posthoc}:
+        raise InputError(f"added: source must be a part that remembers images; got {added.source!r}")
+    count, highest = added.num_labels, len(description.labels) - 1
+    if type(count) is not int or not 1 <= count <= highest:
+        raise InputError(f"added: num_labels must be 1 to {highest}; got {count!r}")
 
 
 def read_posthoc(values: Any) -> tuple[FittedPart, ...]:

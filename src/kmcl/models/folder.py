@@ -22,6 +22,7 @@ from kmcl.models.classifier import Classifier
 from kmcl.models.description import ModelDescription, check_description, read_posthoc
 from kmcl.models.label_rules import LabelRules
 from kmcl.posthoc import find_part
+from kmcl.posthoc.added_labels import AddedLabels, AddedSizes
 from kmcl.storage.atomic import write_bytes, write_text
 
 __all__ = [
@@ -66,10 +67,11 @@ def build_classifier(
     )
     opened.mean = description.mean or opened.mean
     opened.std = description.std or opened.std
-    num_labels = len(description.labels)
+    num_labels = description.num_trained_labels
     head = find_method(description.method.name).build_head(opened, num_labels, description.method)
     held = {part.name: parts[part.name](opened, num_labels, **part.sizes) for part in description.posthoc}
-    return Classifier(opened, head, held)
+    added = description.added
+    return Classifier(opened, head, held, None if added is None else AddedLabels(added, held[added.source]))
 
 
 def save_model(folder: Path, classifier: Classifier, description: ModelDescription) -> None:
@@ -181,6 +183,7 @@ def read_description(folder: Path) -> ModelDescription:
         values["rules"] = LabelRules.from_json(values["rules"])
         values["method"] = read_options(values["method"])
         values["posthoc"] = read_posthoc(values["posthoc"])
+        values["added"] = None if values.get("added") is None else AddedSizes(**values["added"])
         for name in ("mean", "std"):
             values[name] = None if values.get(name) is None else tuple(values[name])
         description = ModelDescription(**values)

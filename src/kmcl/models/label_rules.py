@@ -20,6 +20,7 @@ import numpy.typing as npt
 from kmcl.data.cooccurrence import Cooccurrence
 from kmcl.errors import InputError
 from kmcl.models.guarantee import Guarantee
+from kmcl.models.label_hierarchy import ParentRows, check_parents, lower_parents, raise_parents
 
 MAX_LABELS = 100_000
 NUMBERS_PER_INTERVAL = 8
@@ -90,6 +91,8 @@ class LabelRules:
     cooccurrence:          labels that often occur together with each label, see `find_cooccurring_labels`;
                            None where nothing is known
     guarantee:             what the thresholds promise; None where nothing
+    parents:               for each label the indices of those that it implies; None where nothing is known.
+                           Probabilities and thresholds respect them (`kmcl.models.label_hierarchy`)
     """
 
     labels: tuple[str, ...]
@@ -100,6 +103,7 @@ class LabelRules:
     cooccurrence: Cooccurrence | None = None
     threshold_support: tuple[int, ...] | None = None
     guarantee: Guarantee | None = None
+    parents: ParentRows | None = None
 
     def __post_init__(self) -> None:
         self._check_labels()
@@ -110,6 +114,8 @@ class LabelRules:
         self._check_rows("cooccurrence", self._check_cooccurring)
         if self.guarantee is not None:
             self.guarantee.check_labels(self.labels)
+        if self.parents is not None:
+            check_parents(self.parents, len(self.labels))
 
     @property
     def is_calibrated(self) -> bool:
@@ -124,10 +130,11 @@ class LabelRules:
     def probability_thresholds(self) -> Values:
         """L thresholds of the calibrated probabilities: those of the scores, calibrated and rounded."""
         given = self.score_thresholds
-        nearest = rounded(self.calibrate(logit(given)))
+        nearest = rounded(calibrate(logit(given), self.temperature_values, self.bias_values))
         # A threshold above 0 that rounds to 0 would accept every image, unless nothing may be missed there.
         may_miss = self.guarantee is None or self.guarantee.kind == "precision"
-        return np.where(given > 0, np.maximum(nearest, 10.0**-DECIMALS if may_miss else 0.0), 0.0)
+        own = np.where(given > 0, np.maximum(nearest, 10.0**-DECIMALS if may_miss else 0.0), 0.0)
+        return own if self.parents is None else lower_parents(own, self.parents)
 
     @property
     def unsupported_thresholds(self) -> tuple[str, ...]:
@@ -148,8 +155,9 @@ class LabelRules:
         return self._filled(self.biases, DEFAULT_BIAS)
 
     def calibrate(self, logits: Reals) -> Values:
-        """Calibrated probabilities of N x L logits."""
-        return calibrate(logits, self.temperature_values, self.bias_values)
+        """Calibrated probabilities of N x L logits, in which no label is above one that it implies."""
+        probabilities = calibrate(logits, self.temperature_values, self.bias_values)
+        return probabilities if self.parents is None else raise_parents(probabilities, self.parents)
 
     def score_of(self, probability: float) -> Values:
         """L scores whose calibrated probability is this one: the inverse of the calibration."""
@@ -162,7 +170,10 @@ class LabelRules:
         return Decisions(shown, thresholds, np.asarray(shown >= thresholds))
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        values = asdict(self)
+        if self.parents is None:
+            del values["parents"]  # as versions wrote that knew none
+        return values
 
     @classmethod
     def from_json(cls, values: object) -> Self:

@@ -107,7 +107,7 @@ class FrozenFeatureGP(PosthocPart):
     def fit_images(self, statistics: Float[Tensor, "M S"], targets: Num[Tensor, "M L"]) -> None:
         """Solve for α with all these images, at the default smoothness."""
         self.centre, self.projection = main_directions(statistics, self.widths)
-        self.directions = self._directions_of(statistics).half()
+        self.directions = self.directions_of(statistics).half()
         annotation = read_targets(targets)
         positive, known = annotation.positive.float(), annotation.known.float()
         rates = positive.sum(dim=0) / known.sum(dim=0).clamp(min=1)
@@ -168,13 +168,14 @@ class FrozenFeatureGP(PosthocPart):
 
     @without_autocast
     def forward(self, observations: Float[Tensor, "B S"]) -> Float[Tensor, "B L"]:
-        similarities = self._similarities(self._directions_of(at_least_float32(observations)))
+        similarities = self._similarities(self.directions_of(at_least_float32(observations)))
         return self.weight * (similarities @ self.coefficients)
 
     def _similarities(self, directions: Tensor) -> Tensor:
         return torch.exp((directions @ self.directions.to(directions.dtype).T - 1) / (4 * self.variance))
 
-    def _directions_of(self, statistics: Tensor) -> Tensor:
+    def directions_of(self, statistics: Float[Tensor, "B S"]) -> Float[Tensor, "B D"]:
+        """u of images."""
         return nn.functional.normalize((statistics - self.centre) @ self.projection, dim=1)
 
 

@@ -82,7 +82,7 @@ class KernelVote(PosthocPart):
         """Store all these images."""
         annotation = read_targets(targets)
         self.centre = features.mean(dim=0)
-        self.directions = self._directions_of(features).half()
+        self.directions = self.directions_of(features).half()
         self.positive, self.known = annotation.positive, annotation.known
 
     @torch.no_grad()
@@ -122,7 +122,7 @@ class KernelVote(PosthocPart):
     @without_autocast
     def log_similarities(self, features: Float[Tensor, "B S"]) -> Float[Tensor, "B M"]:
         """log ρ to each of the stored images."""
-        cosines = self._directions_of(at_least_float32(features)) @ self.directions.float().T
+        cosines = self.directions_of(at_least_float32(features)) @ self.directions.float().T
         return (cosines - 1) / (4 * self.variance)
 
     @without_autocast
@@ -148,7 +148,8 @@ class KernelVote(PosthocPart):
         """The share of each label among the stored images of which it is known, 0 where there are none."""
         return self.positive.sum(dim=0) / self.known.sum(dim=0).clamp(min=1)
 
-    def _directions_of(self, features: Tensor) -> Tensor:
+    def directions_of(self, features: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
+        """u of images."""
         return nn.functional.normalize(features - self.centre, dim=1)
 
 

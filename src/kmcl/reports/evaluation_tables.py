@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kmcl.evaluation.bootstrap import BootstrapInterval, PairedDifference
+from kmcl.evaluation.levels import LevelMetrics
 from kmcl.evaluation.metrics import Evaluation, LabelMetrics
 from kmcl.models.label_rules import MIN_THRESHOLD_SUPPORT
 
@@ -22,11 +23,13 @@ def print_evaluations(
     of: str,
     difference: PairedDifference | None = None,
     unsupported: Sequence[Sequence[str]] = ((), ()),
+    levels: Sequence[Sequence[LevelMetrics]] = ((), ()),
 ) -> None:
     """Print every label, all metrics, and for two runs the difference of the second to the first.
 
     of:          what was measured, as in "test"
     unsupported: of each run, the labels whose threshold was chosen on too few images of val
+    levels:      of each run, the metrics by level where labels have parents
     """
     evaluations = [evaluation for evaluation, _ in runs.values()]
     first = evaluations[0]
@@ -44,6 +47,9 @@ def print_evaluations(
             highlight=False,
         )
     console.print(_metric_table(list(runs.values())))
+    for path, of_run in zip(runs, levels, strict=False):
+        if of_run:
+            console.print(_level_table(path.name, of_run))
     for path, (_, interval) in runs.items():
         if interval.num_groups is not None:
             text = f"{path}: the interval of mAP resamples {interval.num_groups} groups"
@@ -131,3 +137,14 @@ def _metric_table(runs: Sequence[tuple[Evaluation, BootstrapInterval]]) -> Table
 
 def _percent(value: float) -> str:
     return "-" if value != value else f"{100 * value:.2f}"
+
+
+def _level_table(name: str, levels: Sequence[LevelMetrics]) -> Table:
+    table = Table(title=f"{name}: levels of the labels, in %", title_justify="left")
+    for column in ("level", "labels", "mAP", "AUC", "CP", "CR", "CF1"):
+        table.add_column(column, justify="right")
+    for level in levels:
+        values = (level.mean_average_precision, level.mean_auc, level.CP, level.CR, level.CF1)
+        cells = ["-" if value != value else f"{100 * value:.1f}" for value in values]
+        table.add_row(str(level.level), str(len(level.labels)), *cells)
+    return table

@@ -84,11 +84,13 @@ def _add_learned(
                 Text(f"{one.name} has neither kernels nor a kernel vote, hence no learned label similarity.")
             )
             return
-        similarity = mean_similarity(mixture, targets, generator)
+        similarity = mean_similarity(mixture, targets[:, : mixture.logits.shape[1]], generator)
         caption = (
             "Mean Bhattacharyya coefficient between two labels' kernels over the images that carry either."
         )
         truths = (PHI, JACCARD)
+    added = one.predictions.num_labels - len(similarity)
+    similarity = np.pad(similarity, (0, added), constant_values=np.nan)  # nothing was learned about these
     whose = f" by {one.name}" if ending else ""
     section.add(
         matrix_picture(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kmcl.evaluation.bootstrap import BootstrapInterval
+from kmcl.evaluation.by_rules import evaluate_by_rules
 from kmcl.evaluation.calibration import Calibration, calibration
 from kmcl.evaluation.intervals import map_interval
 from kmcl.evaluation.metrics import Evaluation, evaluate
@@ -73,9 +74,7 @@ def measure(run: RunParts) -> Measured | None:
         predictions=predictions,
         split=split,
         evaluation=evaluation,
-        own=None
-        if thresholds is None
-        else evaluate(predictions, thresholds).with_thresholds(decisions.thresholds),
+        own=None if thresholds is None else _at_own(run, predictions, thresholds, decisions),
         decisions=decisions,
         interval=_interval(run, split, predictions),
         raw=calibration(predictions),
@@ -89,6 +88,13 @@ def measure(run: RunParts) -> Measured | None:
             [interpolated_precision(points) for points in label_points(predictions)]
         ),
     )
+
+
+def _at_own(run: RunParts, predictions: Predictions, thresholds: Values, decisions: Decisions) -> Evaluation:
+    rules = None if run.description is None else run.description.rules
+    if rules is not None and rules.parents is not None and rules.labels == predictions.labels:
+        return evaluate_by_rules(predictions, rules)
+    return evaluate(predictions, thresholds).with_thresholds(decisions.thresholds)
 
 
 def interpolated_precision(points: OperatingPoints) -> Values:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from kmcl.evaluation.by_rules import evaluate_by_rules
+from kmcl.evaluation.levels import metrics_by_level
 from kmcl.evaluation.metrics import Evaluation
 from kmcl.evaluation.ranking import Values
 from kmcl.reports.blocks import Cell, Missing, Picture, Section, Table, Text, percent, slug
@@ -41,6 +43,7 @@ def scores_section(runs: Sequence[RunParts], measured: Sequence[Measured]) -> Se
     section.add(*(Text(_in_words(one)) for one in measured))
     section.add(metric_table(measured))
     section.add(*(label_table(one, many=len(measured) > 1) for one in measured))
+    section.add(*(table for one in measured if (table := level_table(one)) is not None))
     with figure_style():
         same_labels = [one for one in measured if one.predictions.labels == measured[0].predictions.labels]
         section.add(average_precision_picture(same_labels))
@@ -88,6 +91,24 @@ def metric_table(measured: Sequence[Measured]) -> Table:
     ]
     splits = ", ".join(dict.fromkeys(one.split for one in measured))
     return Table.of(f"Metrics on {splits}, in %", ("", *(one.name for one in measured)), rows)
+
+
+def level_table(one: Measured) -> Table | None:
+    """The levels of the labels; None where no label has parents."""
+    rules = None if one.run.description is None else one.run.description.rules
+    if rules is None or rules.parents is None or rules.labels != one.predictions.labels:
+        return None
+    levels = metrics_by_level(evaluate_by_rules(one.predictions, rules), rules)
+    rows: list[tuple[Cell, ...]] = [
+        (
+            level.level,
+            len(level.labels),
+            *(percent(value) for value in (level.mean_average_precision, level.CP, level.CR, level.CF1)),
+        )
+        for level in levels
+    ]
+    caption = f"Levels of the labels, {one.name}: 1 without parents, 2 their children"
+    return Table.of(caption, ("level", "labels", "mAP %", "CP %", "CR %", "CF1 %"), rows)
 
 
 def label_table(one: Measured, many: bool) -> Table:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kmcl.data import Split, open_dataset
+from kmcl.data.selection import with_unknown_labels
 from kmcl.data.vectors import feature_dim_of, take_vectors
 from kmcl.errors import InputError
 from kmcl.evaluation.bootstrap import compare_map
@@ -95,9 +96,10 @@ def _split_of_run(folder: Path, labels: tuple[str, ...]) -> tuple[Split | None, 
         return None, ""  # the data are not on this machine
     for name in ("test", "val"):
         split = dataset.splits.get(name)
-        if split is not None and len(split) > 1 and dataset.labels == labels:
+        if split is not None and len(split) > 1 and dataset.labels == labels[: dataset.num_labels]:
+            added = len(labels) - dataset.num_labels  # of these the data know nothing
             noun = "images" if feature_dim_of(split.images) is None else "rows"
-            return split, f"{name} {noun} of {settings.data.spec}"
+            return with_unknown_labels(split, added), f"{name} {noun} of {settings.data.spec}"
     return None, ""
 
 

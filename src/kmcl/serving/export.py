@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from kmcl.errors import InputError
+from kmcl.models.label_hierarchy import children_first
 from kmcl.serving.export_metadata import INPUT, METADATA_KEY, OUTPUTS, ExportMetadata
 from kmcl.serving.image_predictor import BatchScores
 from kmcl.serving.predictions import Samples
@@ -68,12 +69,22 @@ class ExportableClassifier(nn.Module):
         temperatures = torch.from_numpy(predictor.rules.temperature_values).float()
         self.register_buffer("temperatures", temperatures)
         self.register_buffer("biases", torch.from_numpy(predictor.rules.bias_values).float())
+        self.implied = [] if predictor.rules.parents is None else children_first(predictor.rules.parents)
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         output = self.classifier(images)
-        probabilities = torch.sigmoid(output.logits / self.temperatures + self.biases)
+        probabilities = self._raised(torch.sigmoid(output.logits / self.temperatures + self.biases))
         outputs = (output.probabilities, probabilities, output.sigma, output.unfamiliarity)
         return tuple(one for one in outputs if one is not None)
+
+    def _raised(self, probabilities: Tensor) -> Tensor:
+        """As `kmcl.models.label_hierarchy.raise_parents`."""
+        if not self.implied:
+            return probabilities
+        columns = list(probabilities.unbind(dim=1))
+        for child, parent in self.implied:
+            columns[parent] = torch.maximum(columns[parent], columns[child])
+        return torch.stack(columns, dim=1)
 
 
 def export_model(

@@ -62,7 +62,7 @@ class ExportMetadata:
     def to_json(self) -> str:
         """JSON text. `thresholds` are those of `probability`, for other programs; those of the scores, from
         which they follow, are in the rules as `score_thresholds`."""
-        values = asdict(self)
+        values = asdict(self) | {"rules": self.rules.to_json()}
         values["rules"]["score_thresholds"] = values["rules"].pop("thresholds")
         thresholds = self.rules.probability_thresholds.tolist()
         preprocessing = PREPROCESSING if self.feature_dim is None else VECTOR_PREPROCESSING

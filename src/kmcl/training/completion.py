@@ -63,6 +63,7 @@ class Completion:
             self.data.cache,
             self.settings,
             lambda: FIRST_MODEL_SECONDS - self.clock.elapsed if self.clock else FIRST_MODEL_SECONDS,
+            self.data.unknown,
         )
         after = "" if self.clock is None else f" after {spell_duration(self.clock.elapsed)}"
         self._say(
@@ -100,6 +101,7 @@ class Completion:
             self.data.from_rows,
             self.device,
             self.console,
+            self.data.unknown,
         )
         schedule = search.choose(
             None if self.clock is None else self.clock.left_for_training,

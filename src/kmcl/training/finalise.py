@@ -14,6 +14,9 @@ from torch import nn
 
 from kmcl.data import Dataset
 from kmcl.data.cooccurrence import find_cooccurring_labels
+from kmcl.evaluation.by_rules import evaluate_by_rules
+from kmcl.evaluation.json_values import to_json_object
+from kmcl.evaluation.levels import metrics_by_level
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.probability_intervals import fit_probability_intervals
 from kmcl.evaluation.ranking import mean_average_precision
@@ -74,6 +77,7 @@ class Finalisation:
         description = replace(description, rules=rules)
         save_description(self.run.model, description)
         measured = summary.to_json()
+        add_levels(measured, predictions, rules)
         metrics = {
             "best": _describe_best(best, measured),
             "num_train_images": len(train_targets),
@@ -117,7 +121,9 @@ class Finalisation:
         steps = 2 * len(parts)
         with WorkProgress(self.console, f"fitting {', '.join(parts)}", steps, "steps") as progress:
             progress.start(steps)
-            kept = fit_parts(parts, self.settings.posthoc, train, val, seed, progress.advance)
+            kept = fit_parts(
+                parts, self.settings.posthoc, train, val, seed, progress.advance, self.data.unknown
+            )
         classifier.posthoc.update(kept)
         fitted = tuple(FittedPart(name, part.sizes) for name, part in kept.items())
         description = replace(description, posthoc=fitted)
@@ -153,6 +159,16 @@ class Finalisation:
             )
         self.data.report_bad_images(name, loader)
         return Observed(predictions, observations)
+
+
+def add_levels(measured: dict[str, Any], predictions: Mapping[str, Predictions], rules: LabelRules) -> None:
+    """Metrics by level into those of the splits, where labels have parents."""
+    if rules.parents is None:
+        return
+    for name, predicted in predictions.items():
+        if measured[name] is not None:
+            levels = metrics_by_level(evaluate_by_rules(predicted, rules), rules)
+            measured[name]["levels"] = [to_json_object(level) for level in levels]
 
 
 def _describe_best(best: Best | None, measured: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -23,6 +23,7 @@ from kmcl.training.cached_batches import Features, Indices
 from kmcl.training.feature_cache import FeatureCache
 from kmcl.training.finalise import completed_rules
 from kmcl.training.settings import TrainingSettings
+from kmcl.training.unknown_labels import IGNORED, UnknownLabels
 
 TRAIN_IMAGES, LEAST_TRAIN_IMAGES, VAL_IMAGES = 640, 192, 320
 METHOD, PART = "bce", FrozenFeatureGP.Options().name
@@ -47,11 +48,13 @@ def save_first_model(
     cache: FeatureCache,
     settings: TrainingSettings,
     seconds_left: Callable[[], float],
+    unknown: UnknownLabels = IGNORED,
 ) -> FirstModel:
     """Fit the part on some training images, choose thresholds and calibration on some of val, and save it.
 
     classifier:   before training, with frozen stages; it is not changed.
     seconds_left: for computing features; fewer training images are used where they are slow.
+    unknown:      what is made of labels of train that are not annotated.
     """
     train, val = dataset.splits["train"], dataset.splits["val"]
     val_rows, val_indices = cache.sample(val, "val", VAL_IMAGES)
@@ -68,7 +71,8 @@ def save_first_model(
     first = Classifier(encoder, head).to(device).eval()
     part.to(device)
     observed = _observe(first, part, train_rows, device)
-    part.fit_images(observed, torch.from_numpy(train.targets[train_indices]).to(device))
+    targets = unknown.for_fitting(torch.from_numpy(train.targets[train_indices]))
+    part.fit_images(observed, targets.to(device))
     part.set_weight(1.0)
     first.posthoc[PART] = part
     logits = part(_observe(first, part, val_rows, device)).cpu()

@@ -15,6 +15,7 @@ from kmcl.methods.output import HeadOutput
 from kmcl.posthoc import find_part
 from kmcl.posthoc.interface import PosthocPart
 from kmcl.posthoc.options import PosthocOptions
+from kmcl.training.unknown_labels import IGNORED, UnknownLabels
 
 
 def prepare_parts(
@@ -61,14 +62,16 @@ def fit_parts(
     val: Observed,
     seed: int,
     on_step: Callable[[], object] = lambda: None,
+    unknown: UnknownLabels = IGNORED,
 ) -> dict[str, PosthocPart]:
     """Fit each part on train and tune it on val, one after the other; returns those worth keeping.
 
     on_step: called after each of the two steps of a part
+    unknown: what is made of labels of train that are not annotated
     """
     score = auc_of_logits(val.predictions)
     logits = val.observations.logits.double()
-    targets = torch.from_numpy(train.predictions.targets)
+    targets = unknown.for_fitting(torch.from_numpy(train.predictions.targets), train.observations.logits)
     kept = {}
     for chosen in options:
         part = parts[chosen.name]

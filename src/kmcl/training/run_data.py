@@ -17,6 +17,7 @@ from kmcl.models.classifier import Classifier
 from kmcl.training.feature_cache import FeatureCache
 from kmcl.training.run_guarantee import refuse_impossible
 from kmcl.training.settings import TrainingSettings
+from kmcl.training.unknown_labels import UnknownLabels
 
 SAMPLE_IMAGES = 512
 """Training images on which mAP is measured after each epoch."""
@@ -64,6 +65,7 @@ class RunData:
     """Gives the batches of a run.
 
     from_rows: whether they hold rows of the encoder's frozen stages (cached features) instead of images
+    unknown:   what training makes of labels that are not annotated
     """
 
     def __init__(
@@ -75,6 +77,10 @@ class RunData:
         device: str,
     ) -> None:
         self.dataset = dataset
+        train_targets = dataset.splits["train"].targets
+        self.unknown = UnknownLabels.of_run(settings.data, train_targets)
+        if notice := self.unknown.notice(train_targets):
+            console.print(notice, highlight=False, soft_wrap=True)
         self._settings = settings
         self._image_size = classifier.encoder.input_size
         self._console = console

@@ -21,6 +21,11 @@ from kmcl.training.run_folder import RunFolder
 
 def refuse_impossible(wish: GuaranteeWish, dataset: Dataset) -> None:
     """Raise InputError where val is missing, or too small for any model."""
+    if dataset.parents and wish.kind == "precision":
+        raise InputError(
+            f"{wish} cannot be guaranteed where labels have parents: a label is predicted with each of its "
+            "children, however precise its own threshold is"
+        )
     split = dataset.splits.get("val")
     if split is None or not len(split):
         raise InputError(
@@ -45,6 +50,8 @@ def rules_for_wish(rules: LabelRules, wish: GuaranteeWish, source: Path) -> Labe
     """
     if rules.guarantee is not None and rules.guarantee.wish == wish:
         return rules
+    if rules.parents is not None and wish.kind == "precision":
+        raise InputError(f"{source}: {wish} cannot be guaranteed where labels have parents")
     own = "none" if rules.guarantee is None else str(rules.guarantee.wish)
     val = val_predictions(
         rules,

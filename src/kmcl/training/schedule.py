@@ -28,6 +28,7 @@ from kmcl.models.classifier import Classifier
 from kmcl.training.inference import predict_split
 from kmcl.training.optimisation import make_optimiser
 from kmcl.training.settings import OptimisationSettings
+from kmcl.training.unknown_labels import IGNORED, UnknownLabels
 from kmcl.training.work_progress import WorkProgress
 
 RATE_FACTORS = (1.0, 1 / 3, 3.0)
@@ -104,6 +105,7 @@ class ScheduleSearch:
     from_rows: bool
     device: str
     console: Console
+    unknown: UnknownLabels = IGNORED
 
     def choose(self, seconds: float | None, *, search_rate: bool, choose_epochs: bool) -> Schedule:
         """Within `seconds`; without a limit, the epochs of the settings and trials of a fixed length."""
@@ -161,7 +163,7 @@ class ScheduleSearch:
             torch.manual_seed(settings.seed)
             for batch in self._batches(num_steps):
                 output = score(classifier, batch.images.to(self.device))
-                terms = compute_loss(output, batch.targets.to(self.device), self.options)
+                terms = self.unknown.loss(compute_loss, output, batch.targets.to(self.device), self.options)
                 optimiser.zero_grad()
                 terms.total.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()

@@ -51,6 +51,15 @@ class DataSettings(SettingsGroup):
     cache_dir: Path | None = Field(None, description="folder of the disk cache and of cached features")
     workers: int | None = Field(None, ge=0, description="processes that load images; chosen if not given")
     skip_bad_images: bool = Field(False, description="skip images that cannot be read")
+    unknown: Literal["auto", "ignore", "negative", "weak_negative", "ll_r", "ll_ct"] = Field(
+        "auto",
+        description="unknown labels of training images: ignore; negative: assumed absent; weak_negative: "
+        "absent with a weight of 1 / (labels - 1); ll_r, ll_ct: absent, but those with large losses ignored "
+        "or present; auto: ignore, or negative where no label is known to be absent",
+    )
+    large_loss_share: float = Field(
+        0.05, ge=0, le=1, description="unknown labels with large losses in the last epoch, of ll_r and ll_ct"
+    )
 
 
 class EncoderSettings(SettingsGroup):

@@ -22,6 +22,7 @@ from kmcl.training.average import MovingAverage
 from kmcl.training.lightning import LightningModule
 from kmcl.training.optimisation import make_optimiser
 from kmcl.training.settings import OptimisationSettings
+from kmcl.training.unknown_labels import IGNORED, UnknownLabels
 
 
 class NonFiniteLossError(RuntimeError):
@@ -47,6 +48,7 @@ class ClassificationTask(LightningModule):
 
     train_split names images in messages; val_split has the targets that val mAP is measured against.
     score: the classifier's output for a batch, whether it holds images or cached features.
+    unknown: what the loss makes of labels that are not annotated; val is measured on the others.
     train_sample, an attribute: batches of a few training images, on which mAP is measured after each epoch.
     """
 
@@ -60,6 +62,7 @@ class ClassificationTask(LightningModule):
         val_split: Split | None,
         on_better: Callable[[Classifier, Best], None],
         score: Callable[[Classifier, Tensor], HeadOutput] = Classifier.__call__,
+        unknown: UnknownLabels = IGNORED,
     ) -> None:
         super().__init__()
         self.classifier = classifier
@@ -71,6 +74,7 @@ class ClassificationTask(LightningModule):
         self.val_split = val_split
         self.on_better = on_better
         self.score = score
+        self.unknown = unknown
         self.train_sample: Iterable[Batch] = ()
         self.average: MovingAverage | None = None
         if settings.moving_average > 0:
@@ -103,7 +107,9 @@ class ClassificationTask(LightningModule):
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         try:
-            terms = self.compute_loss(self.score(self.classifier, batch.images), batch.targets, self.options)
+            output = self.score(self.classifier, batch.images)
+            progress = self.current_epoch / max(self.settings.epochs - 1, 1)
+            terms = self.unknown.loss(self.compute_loss, output, batch.targets, self.options, progress)
         except NonFiniteError as error:
             raise NonFiniteLossError(self._describe_failure(str(error), batch, batch_index)) from error
         self._check_finite(terms, batch, batch_index)

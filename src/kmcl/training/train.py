@@ -30,6 +30,7 @@ from kmcl.models.folder import (
     build_classifier,
     save_model,
 )
+from kmcl.models.label_hierarchy import parent_rows
 from kmcl.models.label_rules import LabelRules
 from kmcl.training.accelerators import check_accelerator
 from kmcl.training.checkpoints import AtomicCheckpointIO, LastCheckpoint, check_checkpoint
@@ -257,6 +258,7 @@ class _Training:
             val_split,
             on_better=lambda classifier, best: self._save(classifier),
             score=Classifier.score_rows if self.data.from_rows else Classifier.__call__,
+            unknown=self.data.unknown,
         )
         process = trainer.global_rank, trainer.world_size
         train_loader = self.data.train_loader(*process)
@@ -278,7 +280,10 @@ def _describe(settings: TrainingSettings, dataset: Dataset, options: MethodOptio
     encoder = settings.encoder
     normalisation = find_normalisation(settings, dataset)
     return ModelDescription(
-        rules=LabelRules(dataset.labels),
+        rules=LabelRules(
+            dataset.labels,
+            parents=parent_rows(dataset.labels, dataset.parents) if dataset.parents else None,
+        ),
         method=options.for_model(),
         encoder=encoder.name,
         image_size=encoder.image_size,
