@@ -62,9 +62,10 @@ class Classifier(nn.Module):
         for module in self.posthoc.values():
             part = cast("PosthocPart", module)
             observations = part.observe(encoded, output)
-            logits = logits + part(observations)
+            if part.corrects_logits:
+                logits = logits + part(observations)
             if part.gives_unfamiliarity:
-                unfamiliarity = part.unfamiliarity(observations)
+                unfamiliarity = part.unfamiliarity(observations, logits)
         return output._replace(logits=logits, unfamiliarity=unfamiliarity)
 
     def score_rows(self, rows: Float[Tensor, "B R"]) -> HeadOutput:

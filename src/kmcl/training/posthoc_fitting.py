@@ -64,13 +64,15 @@ def fit_parts(
 ) -> dict[str, PosthocPart]:
     """Fit each part on train and tune it on val, one after the other; returns those worth keeping.
 
+    Parts that give the unfamiliarity come last, since they are given the corrected logits.
+
     on_step: called after each of the two steps of a part
     """
     score = auc_of_logits(val.predictions)
     logits = val.observations.logits.double()
     targets = torch.from_numpy(train.predictions.targets)
     kept = {}
-    for chosen in options:
+    for chosen in sorted(options, key=lambda one: parts[one.name].gives_unfamiliarity):
         part = parts[chosen.name]
         part.fit(train.observations.of(chosen.name), targets, chosen, seed)
         on_step()
@@ -88,9 +90,11 @@ def corrected(observed: Observed, parts: Mapping[str, PosthocPart]) -> Predictio
     for name, part in parts.items():
         device = next(part.buffers()).device
         observations = observed.observations.of(name).to(device)
-        logits = logits + part(observations).float().cpu()
+        if part.corrects_logits:
+            logits = logits + part(observations).float().cpu()
         if part.gives_unfamiliarity:
-            unfamiliarity = part.unfamiliarity(observations).float().cpu().numpy()
+            found = part.unfamiliarity(observations, logits.to(device))
+            unfamiliarity = found.float().cpu().numpy()
     return replace(observed.predictions, scores=logits.sigmoid().numpy(), unfamiliarity=unfamiliarity)
 
 
