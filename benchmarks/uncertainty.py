@@ -1,9 +1,10 @@
 """Which number finds wrong decisions, what abstaining leaves, and whether probability intervals hold.
 
-    python benchmarks/uncertainty.py RUN [--groups '[0-9]{8}'] [--splits 100]
+    python benchmarks/uncertainty.py RUN [RUN ...] [--groups '[0-9]{8}'] [--splits 100]
 
 RUN is a run folder with predictions of val and test. Both are pooled and split again at random, as by
 `guarantees.py`; calibration, thresholds, cut-offs and fits are those of the one part, judged on the other.
+Figures are means over splits; of several runs (seeds) the mean, and the standard deviation between runs.
 
 Errors: AUROC of each number as a detector of wrong decisions, over all pairs and as the mean over labels, and
 the error rate among the other decisions where a tenth is left to a person, with the share that is left.
@@ -58,18 +59,39 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("run", type=Path)
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
     parser.add_argument("--splits", type=int, default=100)
     parser.add_argument("--groups", metavar="PATTERN", help="of the part of a name that is the group")
     arguments = parser.parse_args()
-    val, test = (Predictions.load(arguments.run / "predictions" / f"{name}.npz") for name in ("val", "test"))
-    if arguments.groups:
-        val, test = with_groups(val, arguments.groups), with_groups(test, arguments.groups)
+    found = [judge_run(run, arguments.groups, arguments.splits) for run in arguments.runs]
+    print("| number | AUROC | of a label | left, % | wrong of the others, % |\n|---|---|---|---|---|")
+    for name in found[0][0]:
+        cells = spread(np.array([rows[name] for rows, _ in found]), (3, 3, 1, 2))
+        print(f"| {name} | " + " | ".join(cells) + " |")
+    print("\n| bins covered, % | " + " | ".join(Coverage._fields) + " |\n" + "|---" * 8 + "|")
+    cells = spread(np.array([coverage for _, coverage in found]), (1,) * len(Coverage._fields))
+    print(f"| {100 * LEVEL:.0f} wanted | " + " | ".join(cells) + " |")
+
+
+def spread(figures: Values, digits: tuple[int, ...]) -> list[str]:
+    """Of R runs and K figures: K means, with the standard deviation between runs where there are several."""
+    means = [f"{mean:.{places}f}" for mean, places in zip(figures.mean(axis=0), digits, strict=True)]
+    if len(figures) == 1:
+        return means
+    deviations = figures.std(axis=0, ddof=1)
+    return [f"{mean} ± {one:.{places}f}" for mean, one, places in zip(means, deviations, digits, strict=True)]
+
+
+def judge_run(run: Path, groups: str | None, num_splits: int) -> tuple[dict[str, Values], Values]:
+    """Means over splits: of each number its row of the first table, and the row of the second."""
+    val, test = (Predictions.load(run / "predictions" / f"{name}.npz") for name in ("val", "test"))
+    if groups:
+        val, test = with_groups(val, groups), with_groups(test, groups)
     pool = pooled(val, test)
     effects = frequency_effects(pool)
     rows: dict[str, list[list[float]]] = {}
     covered: list[Coverage] = []
-    for seed in range(arguments.splits):
+    for seed in range(num_splits):
         first, second = draw(pool, len(val), np.random.default_rng(seed))
         rules = rules_of(first)
         measured = {name: evidence(rules, part, first) for name, part in (("val", first), ("test", second))}
@@ -77,15 +99,11 @@ def main() -> None:
             judged = judge(on_test, measured["test"]["wrong"] > 0, second.evaluated)
             kept = kept_by(on_val, on_test, first)
             wrong = measured["test"]["wrong"][kept & second.evaluated]
-            rows.setdefault(name, []).append([*judged, 1 - kept.mean(), wrong.mean()])
+            shares = [100 * (1 - kept.mean()), 100 * wrong.mean()]
+            rows.setdefault(name, []).append([*judged, *shares])
         covered.append(coverages(rules, second, measured["test"], effects, groups_with(first) < FEW))
-    print("| number | AUROC | of a label | left, % | wrong of the others, % |\n|---|---|---|---|---|")
-    for name, figures in rows.items():
-        pair, label, left, remaining = np.mean(figures, axis=0)
-        print(f"| {name} | {pair:.3f} | {label:.3f} | {100 * left:.1f} | {100 * remaining:.2f} |")
-    print("\n| bins covered, % | " + " | ".join(Coverage._fields) + " |\n" + "|---" * 8 + "|")
-    means = (f"{100 * value:.1f}" for value in np.nanmean(covered, axis=0))
-    print(f"| {100 * LEVEL:.0f} wanted | " + " | ".join(means) + " |")
+    means = {name: np.mean(figures, axis=0) for name, figures in rows.items()}
+    return means, 100 * np.nanmean(covered, axis=0)
 
 
 def rules_of(part: Predictions) -> LabelRules:

@@ -131,7 +131,7 @@ def score_batch(predictor: Predictor, gaussian: GaussianDistance, pixels: torch.
     part = cast(Unfamiliarity, classifier.posthoc["unfamiliarity"])
     vote = cast(KernelVote, classifier.posthoc["kernel_vote"])
     columns = Scores(
-        part.unfamiliarity(part.observe(encoded, output)),
+        part.unfamiliarity(part.observe(encoded, output), logits),
         -logits.max(dim=1).values,
         -torch.nn.functional.softplus(logits).sum(dim=1),
         gaussian(encoded.pooled),

@@ -125,23 +125,21 @@ def small_encoder(frozen_stages: int = 2):
     return build_encoder("test_resnet", image_size=32, frozen_stages=frozen_stages, taps=taps).eval()
 
 
-def observed(part: Unfamiliarity, encoder, images: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+def observed(part: Unfamiliarity, encoder, images: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         encoded: EncoderFeatures = encoder(images)
-        return part.observe(encoded, HeadOutput(logits, encoded.pooled, None))
+        return part.observe(encoded, HeadOutput(torch.zeros(len(images), 3), encoded.pooled, None))
 
 
 @pytest.mark.parametrize("frozen_stages", [0, 2])
-def test_it_observes_energy_a_stage_and_the_features(frozen_stages):
+def test_it_observes_a_stage_and_the_features(frozen_stages):
     encoder = small_encoder(frozen_stages)
     part = Unfamiliarity(encoder, 3)
-    images, logits = torch.rand(4, 3, 32, 32), torch.randn(4, 3)
+    images = torch.rand(4, 3, 32, 32)
     with torch.no_grad():
         encoded = encoder(images)
     statistics = encoded.taps.statistics[:1] if frozen_stages else ()
-    energy = torch.tensor([[sum(math.log1p(math.exp(one)) for one in row)] for row in logits.tolist()])
-    expected = torch.cat([energy, *statistics, encoded.pooled], dim=1)
-    torch.testing.assert_close(observed(part, encoder, images, logits), expected)
+    torch.testing.assert_close(observed(part, encoder, images), torch.cat([*statistics, encoded.pooled], 1))
     assert len(part.widths) == 1 + len(statistics)
 
 
@@ -155,22 +153,22 @@ def fitted_part(num_val: int = 60):
         coarse = torch.rand(number, 3, 6, 6, generator=generator)
         return functional.interpolate(coarse, size=32, mode="bilinear")
 
-    def observations(images: torch.Tensor, level: float = 2.0) -> torch.Tensor:
-        logits = level + torch.randn(len(images), 3, generator=generator)
-        return observed(part, encoder, images, logits)
+    def asked(images: torch.Tensor, level: float = 2.0) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the part is asked with: observations and corrected logits."""
+        return observed(part, encoder, images), level + torch.randn(len(images), 3, generator=generator)
 
-    part.fit_images(observations(smooth(300)), torch.zeros(300, 3))
-    before = torch.randn(num_val, 3)
-    assert part.tune(observations(smooth(num_val)), before, lambda logits: 0.0) is before
-    return part, smooth, observations
+    part.fit_images(asked(smooth(300))[0], torch.zeros(300, 3))
+    seen, logits = asked(smooth(num_val))
+    assert part.tune(seen, logits, lambda logits: 0.0) is logits
+    return part, smooth, asked
 
 
 def test_it_detects_other_images_and_a_lack_of_labels():
-    part, smooth, observations = fitted_part()
+    part, smooth, asked = fitted_part()
     with torch.no_grad():
-        known = part.unfamiliarity(observations(smooth(200)))
-        noise = part.unfamiliarity(observations(torch.rand(50, 3, 32, 32)))
-        unlabelled = part.unfamiliarity(observations(smooth(50), level=-8.0))
+        known = part.unfamiliarity(*asked(smooth(200)))
+        noise = part.unfamiliarity(*asked(torch.rand(50, 3, 32, 32)))
+        unlabelled = part.unfamiliarity(*asked(smooth(50), level=-8.0))
     assert float((known >= 0.95).float().mean()) < 0.15
     assert (noise >= 0.95).all()
     assert (unlabelled >= 0.95).all()
@@ -178,39 +176,43 @@ def test_it_detects_other_images_and_a_lack_of_labels():
 
 
 def test_the_statistic_is_its_formula_written_out():
-    part, smooth, observations = fitted_part()
-    val, asked = observations(smooth(40)), observations(smooth(6))
-    part.tune(val, torch.zeros(40, 3), lambda logits: 0.0)
+    part, smooth, asked = fitted_part()
+    val, given = asked(smooth(40)), asked(smooth(6))
+    part.tune(*val, lambda logits: 0.0)
 
-    def components(rows: torch.Tensor) -> np.ndarray:
-        parts = torch.split(rows[:, 1:], list(part.widths), dim=1)
+    def components(rows: torch.Tensor, logits: torch.Tensor) -> np.ndarray:
+        parts = torch.split(rows, list(part.widths), dim=1)
         distances = [distance(one) for distance, one in zip(part.distances, parts, strict=True)]
-        return torch.stack([-rows[:, 0], *distances], dim=1).double().numpy()
+        energies = [-sum(math.log1p(math.exp(one)) for one in row) for row in logits.tolist()]
+        return torch.stack([torch.tensor(energies), *distances], dim=1).double().numpy()
 
-    mean, deviation = components(val).mean(axis=0), components(val).std(axis=0)
+    mean, deviation = components(*val).mean(axis=0), components(*val).std(axis=0)
     expected = [
-        sum(z + z * z / 2 if z > 0 else z for z in (row - mean) / deviation) for row in components(asked)
+        sum(z + z * z / 2 if z > 0 else z for z in (row - mean) / deviation) for row in components(*given)
     ]
     with torch.no_grad():
-        found = part.statistic(asked)
+        found = part.statistic(*given)
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-3, atol=1e-3)
 
 
 def test_it_corrects_no_logits_and_needs_enough_of_val():
-    part, smooth, observations = fitted_part(LEAST_VAL_IMAGES)
+    part, smooth, asked = fitted_part(LEAST_VAL_IMAGES)
     assert part.is_worth_keeping
-    assert part(observations(smooth(2))).tolist() == [[0.0] * 3] * 2
-    part.tune(observations(smooth(LEAST_VAL_IMAGES - 1)), torch.zeros(19, 3), lambda logits: 0.0)
+    assert not part.corrects_logits
+    seen, logits = asked(smooth(LEAST_VAL_IMAGES - 1))
+    with pytest.raises(NotImplementedError, match="Unfamiliarity corrects no logits"):
+        part(seen)
+    part.tune(seen, logits, lambda logits: 0.0)
     assert not part.is_worth_keeping
 
 
 def test_a_loaded_part_says_the_same():
-    part, smooth, observations = fitted_part()
+    part, smooth, asked = fitted_part()
     again = Unfamiliarity(small_encoder(), 3, **part.sizes)
     again.load_state_dict(part.state_dict())
-    asked = observations(smooth(5))
+    given = asked(smooth(5))
     with torch.no_grad():
-        assert torch.equal(again.unfamiliarity(asked), part.unfamiliarity(asked))
+        assert torch.equal(again.unfamiliarity(*given), part.unfamiliarity(*given))
     assert again.sizes == part.sizes
 
 
@@ -218,18 +220,18 @@ def test_parts_that_only_correct_give_none():
     from kmcl.posthoc import KernelVote
 
     with pytest.raises(NotImplementedError, match="KernelVote only corrects logits"):
-        KernelVote(None, 3).unfamiliarity(torch.zeros(2, 1))
+        KernelVote(None, 3).unfamiliarity(torch.zeros(2, 1), torch.zeros(2, 3))
     assert not KernelVote.gives_unfamiliarity
     assert Unfamiliarity.uses_taps(2)
     assert not Unfamiliarity.uses_taps(0)
 
 
 def test_under_autocast_it_computes_in_float32():
-    part, smooth, observations = fitted_part()
-    asked = observations(smooth(8))
+    part, smooth, asked = fitted_part()
+    given = asked(smooth(8))
     with torch.no_grad():
-        exact = part.unfamiliarity(asked)
+        exact = part.unfamiliarity(*given)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            found = part.unfamiliarity(asked)
+            found = part.unfamiliarity(*given)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, exact)

@@ -76,9 +76,10 @@ class Classifier(nn.Module):
             if self.added is not None and name == self.added.source:
                 memory = cast("ImageMemory", module)
                 added = self.added(memory.directions_of(observations))
-            logits = logits + part(observations)
+            if part.corrects_logits:
+                logits = logits + part(observations)
             if part.gives_unfamiliarity:
-                unfamiliarity = part.unfamiliarity(observations)
+                unfamiliarity = part.unfamiliarity(observations, logits)
         output = output._replace(logits=logits, unfamiliarity=unfamiliarity)
         if self.added is None or added is None:
             return output

@@ -46,8 +46,9 @@ class DirectionResidual(nn.Module):
 
     @without_autocast
     def forward(self, vectors: Float[Tensor, "B S"]) -> Float[Tensor, " B"]:
-        inside = (self._units(at_least_float32(vectors)) @ self.directions).square().sum(dim=1)
-        return 1 - inside
+        differences = at_least_float32(vectors) - self.centre
+        inside = (differences @ self.directions).square().sum(dim=1)
+        return 1 - inside / differences.square().sum(dim=1).clamp(min=torch.finfo(inside.dtype).tiny)
 
     def _units(self, vectors: Tensor) -> Tensor:
         return nn.functional.normalize(vectors - self.centre, dim=1)

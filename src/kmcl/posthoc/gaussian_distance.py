@@ -64,10 +64,11 @@ class GaussianDistance(nn.Module):
 
     @without_autocast
     def forward(self, vectors: Float[Tensor, "B S"]) -> Float[Tensor, " B"]:
-        standardised = (at_least_float32(vectors) - self.centre) * self.scale
-        squares = (standardised @ self.directions).square()
-        distance = squares @ self.precisions
-        if self.directions.shape[1] < len(self.centre):
-            rest = (standardised.square().sum(dim=1) - squares.sum(dim=1)).clamp(min=0)
-            distance = distance + rest * self.rest_precision
-        return torch.log(distance + LEAST_DEVIATION)
+        differences = at_least_float32(vectors) - self.centre
+        directions = self.scale[:, None] * self.directions  # constants, which an exported file has once
+        if self.directions.shape[1] == len(self.centre):
+            whitened = differences @ (directions * self.precisions.sqrt())
+            return torch.log(whitened.square().sum(dim=1) + LEAST_DEVIATION)
+        squares = (differences @ directions).square()
+        rest = ((differences * self.scale).square().sum(dim=1) - squares.sum(dim=1)).clamp(min=0)
+        return torch.log(squares @ self.precisions + rest * self.rest_precision + LEAST_DEVIATION)

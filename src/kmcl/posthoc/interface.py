@@ -38,6 +38,8 @@ class PosthocPart(nn.Module, ABC):
     """Whether it cannot do without the encoder's frozen stages, `EncoderFeatures.taps`."""
     reads_frozen_stages: ClassVar[bool] = False
     """Whether it reads them where there are any."""
+    corrects_logits: ClassVar[bool] = True
+    """Whether `forward` gives something to add to the logits."""
     gives_unfamiliarity: ClassVar[bool] = False
     """Whether `unfamiliarity` gives a number per image."""
 
@@ -75,12 +77,17 @@ class PosthocPart(nn.Module, ABC):
     ) -> Float[Tensor, "N L"]:
         """Choose its weight by the `score` of val's corrected logits; returns these logits."""
 
-    @abstractmethod
     def forward(self, observations: Float[Tensor, "B S"]) -> Float[Tensor, "B L"]:
         """What is added to the logits."""
+        raise NotImplementedError(f"{type(self).__name__} corrects no logits")
 
-    def unfamiliarity(self, observations: Float[Tensor, "B S"]) -> Float[Tensor, " B"]:
-        """How unlike the training images each image is, from 0 to 1."""
+    def unfamiliarity(
+        self, observations: Float[Tensor, "B S"], logits: Float[Tensor, "B L"]
+    ) -> Float[Tensor, " B"]:
+        """How unlike the training images each image is, from 0 to 1.
+
+        logits: with the corrections of all other parts
+        """
         raise NotImplementedError(f"{type(self).__name__} only corrects logits")
 
     @classmethod

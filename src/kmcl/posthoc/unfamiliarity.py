@@ -46,6 +46,7 @@ class Unfamiliarity(PosthocPart):
     """
 
     Options = UnfamiliarityOptions
+    corrects_logits = False
     gives_unfamiliarity = True
     reads_frozen_stages = True
 
@@ -54,7 +55,6 @@ class Unfamiliarity(PosthocPart):
 
     def __init__(self, encoder: Encoder, num_labels: int, *, num_quantiles: int = 1) -> None:
         super().__init__()
-        self.num_labels = num_labels
         stages = encoder.statistic_widths[:NUM_STAGES] if encoder.num_frozen_stages else ()
         self.widths = (*stages, encoder.feature_dim)
         of_stages = [GaussianDistance(width) for width in stages]
@@ -75,9 +75,7 @@ class Unfamiliarity(PosthocPart):
     @without_autocast
     def observe(self, encoded: EncoderFeatures, output: HeadOutput) -> Float[Tensor, "B S"]:
         statistics = () if encoded.taps is None else encoded.taps.statistics[: len(self.widths) - 1]
-        energy = functional.softplus(at_least_float32(output.logits)).sum(dim=1, keepdim=True)
-        vectors = (energy, *statistics, encoded.pooled)
-        return torch.cat([at_least_float32(vector) for vector in vectors], dim=1)
+        return torch.cat([at_least_float32(vector) for vector in (*statistics, encoded.pooled)], dim=1)
 
     @torch.no_grad()
     def fit_images(self, observations: Float[Tensor, "M S"], targets: Num[Tensor, "M L"]) -> None:
@@ -92,34 +90,35 @@ class Unfamiliarity(PosthocPart):
         score: Callable[[Tensor], float],
     ) -> Float[Tensor, "N L"]:
         """The scale of the unfamiliarity, from val; the logits stay as they are."""
-        observations = observations.to(self.means.device)
-        deviations, self.means = torch.std_mean(self._components(observations), dim=0, correction=0)
+        observations, corrected = observations.to(self.means), logits.to(self.means)
+        deviations, self.means = torch.std_mean(
+            self._components(observations, corrected), dim=0, correction=0
+        )
         self.deviations = deviations.clamp(min=LEAST_DEVIATION)
-        self.shares.fit(self.statistic(observations))
+        self.shares.fit(self.statistic(observations, corrected))
         self._num_val_images = len(observations)
         return logits
 
     @without_autocast
-    def forward(self, observations: Float[Tensor, "B S"]) -> Float[Tensor, "B L"]:
-        # Not len, which makes the batch size of an exported model a constant.
-        return observations.new_zeros(observations.shape[0], self.num_labels)
-
-    @without_autocast
-    def unfamiliarity(self, observations: Float[Tensor, "B S"]) -> Float[Tensor, " B"]:
-        shares: Tensor = self.shares(self.statistic(at_least_float32(observations)))
+    def unfamiliarity(
+        self, observations: Float[Tensor, "B S"], logits: Float[Tensor, "B L"]
+    ) -> Float[Tensor, " B"]:
+        shares: Tensor = self.shares(self.statistic(at_least_float32(observations), at_least_float32(logits)))
         return shares
 
-    def statistic(self, observations: Float[Tensor, "B S"]) -> Float[Tensor, " B"]:
+    def statistic(
+        self, observations: Float[Tensor, "B S"], logits: Float[Tensor, "B L"]
+    ) -> Float[Tensor, " B"]:
         """t."""
-        standardised = (self._components(observations) - self.means) / self.deviations
+        standardised = (self._components(observations, logits) - self.means) / self.deviations
         return (standardised + standardised.clamp(min=0).square() / 2).sum(dim=1)
 
-    def _components(self, observations: Tensor) -> Tensor:
+    def _components(self, observations: Tensor, logits: Tensor) -> Tensor:
         distances = [
             distance(vectors)
             for distance, vectors in zip(self.distances, self._vectors(observations), strict=True)
         ]
-        return torch.stack([-observations[:, 0], *distances], dim=1)
+        return torch.stack([-functional.softplus(logits).sum(dim=1), *distances], dim=1)
 
     def _vectors(self, observations: Tensor) -> tuple[Tensor, ...]:
-        return torch.split(observations[:, 1:], list(self.widths), dim=1)
+        return torch.split(observations, list(self.widths), dim=1)

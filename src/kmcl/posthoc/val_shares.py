@@ -40,11 +40,13 @@ class ValShares(nn.Module):
         self.heights = heights.to(self.heights)
 
     def forward(self, values: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
+        # What holds of val alone comes first: in an exported file it is a constant.
         lower, upper = self.quantiles[:-1], self.quantiles[1:]
         smallest = torch.finfo(values.dtype).tiny
-        passed = ((values.unsqueeze(1) - lower) / (upper - lower).clamp(min=smallest)).clamp(0, 1)
+        slopes = 1 / (upper - lower).clamp(min=smallest)
         steps = self.heights[1:-1] - self.heights[:-2]
-        beyond = (values - self.quantiles[-1]).clamp(min=0)
         spread = (self.quantiles[-1] - self.quantiles[0]).clamp(min=smallest)
-        last = (self.heights[-1] - self.heights[-2]) * beyond / (beyond + spread)
-        return (passed * steps).sum(dim=1) + last
+        last_step = self.heights[-1] - self.heights[-2]
+        passed = ((values.unsqueeze(1) - lower) * slopes).clamp(0, 1)
+        beyond = (values - self.quantiles[-1]).relu()
+        return passed @ steps + last_step * beyond / (beyond + spread)

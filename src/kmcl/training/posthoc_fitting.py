@@ -66,6 +66,8 @@ def fit_parts(
 ) -> dict[str, PosthocPart]:
     """Fit each part on train and tune it on val, one after the other; returns those worth keeping.
 
+    Parts that give the unfamiliarity come last, since they are given the corrected logits.
+
     on_step: called after each of the two steps of a part
     unknown: what is made of labels of train that are not annotated
     """
@@ -73,7 +75,7 @@ def fit_parts(
     logits = val.observations.logits.double()
     targets = unknown.for_fitting(torch.from_numpy(train.predictions.targets), train.observations.logits)
     kept = {}
-    for chosen in options:
+    for chosen in sorted(options, key=lambda one: parts[one.name].gives_unfamiliarity):
         part = parts[chosen.name]
         part.fit(train.observations.of(chosen.name), targets, chosen, seed)
         on_step()
@@ -91,9 +93,11 @@ def corrected(observed: Observed, parts: Mapping[str, PosthocPart]) -> Predictio
     for name, part in parts.items():
         device = next(part.buffers()).device
         observations = observed.observations.of(name).to(device)
-        logits = logits + part(observations).float().cpu()
+        if part.corrects_logits:
+            logits = logits + part(observations).float().cpu()
         if part.gives_unfamiliarity:
-            unfamiliarity = part.unfamiliarity(observations).float().cpu().numpy()
+            found = part.unfamiliarity(observations, logits.to(device))
+            unfamiliarity = found.float().cpu().numpy()
     return replace(observed.predictions, scores=logits.sigmoid().numpy(), unfamiliarity=unfamiliarity)
 
 
