@@ -45,7 +45,8 @@ class ServiceSettings:
     max_connections_per_address: open at a time, with or without a request
     allowed_hosts:    names in the Host header that are answered, without port; None for any
     trusted_proxies:  addresses or networks whose X-Forwarded-For names the client
-    token:            required as `Authorization: Bearer TOKEN` for /v1 and /metrics; None for no check
+    token:            required as `Authorization: Bearer TOKEN` for /v1, /metrics and Label Studio, which may
+                      send it as a password; None for no check
     """
 
     max_body_bytes: int = 32 * MEGABYTE
