@@ -80,7 +80,9 @@ def test_the_host_of_the_server_with_another_port_or_scheme_is_another_server(
     assert studio.asked == []
 
 
-@pytest.mark.parametrize("reference", ["/data/a\nHost: x", "/data/a b\x00", "/data/\ud800.png", "/data/é?d=ü"])
+@pytest.mark.parametrize(
+    "reference", ["/data/a\nHost: x", "/data/a b\x00", "/data/\ud800.png", "/data/é?d=ü"]
+)
 def test_odd_characters_are_encoded_or_refused(studio: StudioServer, url: str, reference: str) -> None:
     with pytest.raises(ImageError):
         LabelStudioHost(url, LEGACY).get(reference, LIMIT, 10)

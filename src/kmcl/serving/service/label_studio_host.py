@@ -149,7 +149,9 @@ def _remaining(end: float) -> float:
 
 
 def _split(address: str) -> SplitResult | None:
+    """The parts of an address; None where it is none."""
     try:
+        address.encode()  # JSON can have halves of characters
         parts = urlsplit(address)
         parts.port  # noqa: B018  # is parsed when it is asked for
     except ValueError:
