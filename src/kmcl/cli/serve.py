@@ -16,7 +16,7 @@ from kmcl.cli.label_studio_options import (
     LabelStudioUrlOption,
     task_images,
 )
-from kmcl.serving.service.settings import Engine
+from kmcl.serving.engine_choice import Engine
 
 TIMEOUT = 30.0
 LABEL_STUDIO_TIMEOUT = 90.0
@@ -110,7 +110,7 @@ def serve(
     import uvicorn  # noqa: F401
 
     from kmcl.serving import load
-    from kmcl.serving.service.engine import with_engine
+    from kmcl.serving.engine import with_engine
     from kmcl.serving.service.hosts import allowed_hosts
     from kmcl.serving.service.server import open_socket
     from kmcl.serving.service.server import serve as serve_until_stopped

@@ -271,9 +271,9 @@ def test_tasks_and_bytes_are_bounded(serve: Serve, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(label_studio, "MOST_TASKS", 2)
     assert client.post("/predict", json=predict_body(2)).status_code == 200
     assert refusal(client.post("/predict", json=predict_body(3))) == (413, "too_many_tasks")
-    monkeypatch.setattr(label_studio, "LONGEST_BODY", 1000)
+    monkeypatch.setattr(label_studio, "LONGEST_BODY", 100)
     assert refusal(client.post("/predict", json=predict_body(2))) == (413, "body_too_large")
-    assert client.post("/predict", json=predict_body(tasks=[])).status_code == 413
+    assert refusal(client.post("/setup", json={"schema": INTERFACE})) == (413, "body_too_large")
 
 
 def test_no_task_at_all(serve: Serve) -> None:

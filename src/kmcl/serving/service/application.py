@@ -23,7 +23,7 @@ from kmcl.serving.service.openapi import label_schema, predict_body, refusals
 from kmcl.serving.service.page import add_page
 from kmcl.serving.service.settings import ServiceSettings
 from kmcl.serving.service.task_images import TaskImages
-from kmcl.serving.service.throughput import shared_cores
+from kmcl.serving.throughput import shared_cores
 from kmcl.version import __version__
 
 

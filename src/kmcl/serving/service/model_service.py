@@ -26,13 +26,13 @@ from kmcl.serving.service.metrics import ServiceMetrics
 from kmcl.serving.service.prediction_window import PredictionWindow
 from kmcl.serving.service.saliency import LABELS_PER_IMAGE, Explainer
 from kmcl.serving.service.settings import ServiceSettings
-from kmcl.serving.service.throughput import (
+from kmcl.serving.service.uploads import Upload, read_uploads
+from kmcl.serving.throughput import (
     benefits_from_batching,
     best_batch_size,
     num_scoring_threads,
     optimised,
 )
-from kmcl.serving.service.uploads import Upload, read_uploads
 
 DECODERS = min(4, available_cores())
 

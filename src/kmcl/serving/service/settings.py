@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from ipaddress import ip_network
 
 from kmcl.errors import InputError
@@ -12,17 +11,6 @@ KILOBYTE = 2**10
 MEGABYTE = 2**20
 MEGAPIXEL = 1_000_000
 LOCAL_PROXIES = ("127.0.0.1", "::1")
-
-
-class Engine(StrEnum):
-    """What computes the model.
-
-    auto: onnxruntime for a model on a CPU if the packages for the conversion are installed, else torch
-    """
-
-    auto = "auto"
-    torch = "torch"
-    onnxruntime = "onnxruntime"
 
 
 @dataclass(frozen=True)
