@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import time
 import uuid
@@ -94,17 +95,28 @@ class LabelStudio:
         return self.download(f"/api/projects/{project}/export?exportType=JSON&download_all_tasks=true")
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 @contextmanager
-def running_label_studio(folder: Path, port: int, seconds: float = 900) -> Iterator[LabelStudio]:
+def running_label_studio(folder: Path, port: int, seconds: float = 1800) -> Iterator[LabelStudio]:
     """A new server with its database below the folder."""
     assert PROGRAM is not None
     home = folder / "home"
-    home.mkdir(parents=True)
+    home.mkdir(parents=True, exist_ok=True)
     command = [str(PROGRAM), "start", "--no-browser", "--port", str(port), "--internal-host", "127.0.0.1"]
     command += ["--data-dir", str(folder / "data"), "--username", USER, "--password", PASSWORD]
     command += ["--user-token", LEGACY, "--enable-legacy-api-token"]
-    quiet = {"COLLECT_ANALYTICS": "false", "LATEST_VERSION_CHECK": "false", "SENTRY_DSN": ""}
-    environment = {**os.environ, **quiet, "HOME": str(home)}
+    settings = {
+        "HOME": str(home),
+        "COLLECT_ANALYTICS": "false",
+        "LATEST_VERSION_CHECK": "false",
+        "ML_BLOCK_LOCAL_IP": "false",  # a backend on this machine
+    }
+    environment = {**os.environ, **settings}
     environment.pop("PYTHONPATH", None)
     studio = LabelStudio(f"http://127.0.0.1:{port}")
     with (folder / "log.txt").open("wb") as log:

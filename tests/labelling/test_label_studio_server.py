@@ -15,8 +15,7 @@ import pytest
 import kmcl
 from kmcl.data.readers.labelstudio import UPLOAD_CODE
 from kmcl.data.writers.labelstudio import labeling_interface
-from label_studio_server import PROGRAM, LabelStudio, running_label_studio, wait_for
-from serving.service.test_shutdown import free_port
+from label_studio_server import PROGRAM, LabelStudio, free_port, running_label_studio, wait_for
 
 pytestmark = [
     pytest.mark.slow,
