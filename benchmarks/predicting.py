@@ -36,10 +36,10 @@ from rich.console import Console
 from kmcl.cli.prediction_forms import PredictionFiles
 from kmcl.cli.prediction_run import PredictionRun
 from kmcl.cores import available_cores, let_waiting_threads_sleep
+from kmcl.serving.engine_choice import Engine
 from kmcl.serving.image_predictor import ImagePredictor
 from kmcl.serving.image_sources import ImageSource
 from kmcl.serving.predictions import Columns
-from kmcl.serving.service.settings import Engine
 from serving import PHOTOGRAPHS, read_images, untrained
 
 
@@ -91,7 +91,7 @@ def write_list(images: Path, number: int, folder: Path) -> tuple[Path, str]:
 
 def measure(model: Path, listed: Path, arguments: argparse.Namespace, folder: Path) -> None:
     from kmcl.serving import load
-    from kmcl.serving.service.engine import with_engine
+    from kmcl.serving.engine import with_engine
 
     predictor = with_engine(load(model), arguments.engine, print)
     source = ImageSource([str(listed)])
@@ -127,7 +127,7 @@ def report(predictor: ImagePredictor, bare: list[Round], command: list[Round], d
 
 def score_bare(predictor: ImagePredictor, pixels: np.ndarray, number: int) -> None:
     """Score decoded images in batches, on a thread for each core."""
-    from kmcl.serving.service.throughput import best_batch_size, optimised, shared_cores
+    from kmcl.serving.throughput import best_batch_size, optimised, shared_cores
 
     fast = optimised(predictor)
     size = best_batch_size(fast)

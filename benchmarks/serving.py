@@ -43,10 +43,10 @@ from kmcl.methods.kmcl import PRESETS
 from kmcl.models.folder import ModelDescription, build_classifier, save_model
 from kmcl.models.label_rules import LabelRules
 from kmcl.serving import load
+from kmcl.serving.engine import with_engine
+from kmcl.serving.engine_choice import Engine
 from kmcl.serving.image_predictor import ImagePredictor
-from kmcl.serving.service.engine import with_engine
-from kmcl.serving.service.settings import Engine
-from kmcl.serving.service.throughput import best_batch_size, num_scoring_threads, optimised, shared_cores
+from kmcl.serving.throughput import best_batch_size, num_scoring_threads, optimised, shared_cores
 
 ENCODER = "tf_efficientnet_lite0"
 PHOTOGRAPHS = Path(__file__).parents[2] / "shared" / "data" / "coco18" / "images"

@@ -15,12 +15,11 @@ from rich.console import Console
 from brightness import Brightness
 from kmcl.cli.prediction_forms import PredictionFiles, choose_form
 from kmcl.cli.prediction_run import PredictionRun
-from kmcl.serving import prediction_job
+from kmcl.serving import engine, prediction_job
+from kmcl.serving.engine_choice import Engine
 from kmcl.serving.image_predictor import BatchScores
 from kmcl.serving.image_sources import ImageSource
 from kmcl.serving.predictions import Columns
-from kmcl.serving.service import engine
-from kmcl.serving.service.settings import Engine
 
 CHUNK_IMAGES = 5
 

@@ -17,9 +17,8 @@ import pytest
 from PIL import Image
 
 from kmcl.errors import InputError
-from kmcl.serving import prediction_job
+from kmcl.serving import engine, prediction_job
 from kmcl.serving.prediction_job import Part, PredictionJob, chunk_size, parts_folder
-from kmcl.serving.service import engine
 from predicting_process import CHUNK_IMAGES, predict_to
 
 NUM_IMAGES = 43

@@ -173,7 +173,7 @@ def test_serve_leaves_what_val_says_to_a_person(run: Path, monkeypatch):
     monkeypatch.setattr(
         "kmcl.serving.load", lambda source, guarantee: SimpleNamespace(rules=rules, labels=())
     )
-    monkeypatch.setattr("kmcl.serving.service.engine.with_engine", lambda loaded, *others: loaded)
+    monkeypatch.setattr("kmcl.serving.engine.with_engine", lambda loaded, *others: loaded)
     monkeypatch.setattr("kmcl.serving.service.server.open_socket", lambda host, port: None)
     monkeypatch.setattr("kmcl.serving.service.hosts.allowed_hosts", lambda *others: None)
     monkeypatch.setattr(

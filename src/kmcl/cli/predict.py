@@ -12,7 +12,7 @@ from kmcl.cli.guarantee_option import AbstainOption, GuaranteeOption, say_guaran
 from kmcl.cli.prediction_forms import PredictionFiles, choose_form
 from kmcl.cli.prediction_run import ENOUGH_TO_CONVERT, PredictionRun
 from kmcl.errors import InputError
-from kmcl.serving.service.settings import Engine
+from kmcl.serving.engine_choice import Engine
 
 
 def predict(

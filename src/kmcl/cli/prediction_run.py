@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from kmcl.cli.prediction_forms import PredictionFiles
 from kmcl.errors import InputError
-from kmcl.serving.service.settings import Engine
+from kmcl.serving.engine_choice import Engine
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,7 +86,7 @@ class PredictionRun:
 
     def _about(self) -> dict[str, object]:
         """What a job that was begun must have been begun with."""
-        from kmcl.serving.service.engine import model_digest
+        from kmcl.serving.engine import model_digest
 
         return {
             "model": model_digest(self._predictor),
@@ -123,8 +123,8 @@ class PredictionRun:
         """
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+        from kmcl.serving.engine import with_engine
         from kmcl.serving.parallel_prediction import predict_in_parallel
-        from kmcl.serving.service.engine import with_engine
 
         predictor = self._predictor
         if num_images and (self._engine != Engine.auto or num_all >= ENOUGH_TO_CONVERT):

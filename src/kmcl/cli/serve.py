@@ -9,7 +9,18 @@ from typing import Annotated, Optional
 import typer
 
 from kmcl.cli.guarantee_option import AbstainOption, GuaranteeOption, say_guarantee
-from kmcl.serving.service.settings import Engine
+from kmcl.cli.label_studio_options import (
+    LabelStudioFilesOption,
+    LabelStudioOption,
+    LabelStudioTokenOption,
+    LabelStudioUrlOption,
+    task_images,
+)
+from kmcl.serving.engine_choice import Engine
+
+TIMEOUT = 30.0
+LABEL_STUDIO_TIMEOUT = 90.0
+"""Label Studio waits for 100 s, and sends all selected tasks in one request."""
 
 
 def serve(
@@ -69,13 +80,23 @@ def serve(
         Optional[int],  # noqa: UP045
         typer.Option(min=1, help="Maximum number of images per batch.", show_default="by image size"),
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Time limit of a request in seconds.")] = 30,
+    timeout: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(
+            help="Time limit of a request in seconds.",
+            show_default=f"{TIMEOUT:g}, with --label-studio {LABEL_STUDIO_TIMEOUT:g}",
+        ),
+    ] = None,
     engine: Annotated[
         Engine,
         typer.Option(help="What computes the model. auto: onnxruntime, if the extra export is installed."),
     ] = Engine.auto,
     guarantee: GuaranteeOption = None,
     abstain: AbstainOption = None,
+    label_studio: LabelStudioOption = False,
+    label_studio_url: LabelStudioUrlOption = None,
+    label_studio_token: LabelStudioTokenOption = None,
+    label_studio_files: LabelStudioFilesOption = None,
     access_log: Annotated[bool, typer.Option(help="Log every request.")] = False,
 ) -> None:
     """Serve a model over HTTP: POST /v1/predict, and a page to try it at /.
@@ -89,7 +110,7 @@ def serve(
     import uvicorn  # noqa: F401
 
     from kmcl.serving import load
-    from kmcl.serving.service.engine import with_engine
+    from kmcl.serving.engine import with_engine
     from kmcl.serving.service.hosts import allowed_hosts
     from kmcl.serving.service.server import open_socket
     from kmcl.serving.service.server import serve as serve_until_stopped
@@ -101,6 +122,9 @@ def serve(
         ServiceSettings,
     )
 
+    images = task_images(label_studio, label_studio_url, label_studio_token, label_studio_files)
+    if timeout is None:
+        timeout = LABEL_STUDIO_TIMEOUT if label_studio else TIMEOUT
     opened = open_socket(host, port)
     settings = ServiceSettings(
         max_body_bytes=round(max_body * MEGABYTE),
@@ -130,4 +154,12 @@ def serve(
     name = run.resolve().name if run.exists() else str(run)
     shown_host = f"[{host}]" if ":" in host else host
     typer.echo(f"{run}: {len(predictor.labels)} labels; serving at http://{shown_host}:{port}/", err=True)
-    serve_until_stopped(predictor, settings, opened, name=name, cutoff=cutoff, access_log=access_log)
+    serve_until_stopped(
+        predictor,
+        settings,
+        opened,
+        name=name,
+        cutoff=cutoff,
+        label_studio=images,
+        access_log=access_log,
+    )

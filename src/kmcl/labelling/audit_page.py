@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 from collections import defaultdict
@@ -18,26 +17,13 @@ from kmcl.errors import InputError
 from kmcl.labelling.audit import Audit, Finding, percent
 from kmcl.labelling.findings_table import COLUMNS, finding_cells
 from kmcl.reports.figure_files import data_uri
-from kmcl.reports.page_style import CSS
+from kmcl.reports.html_document import html_document
 from kmcl.reports.thumbnails import encode, short_name
 
 PICTURE_SIDE, NEIGHBOUR_SIDE = 272, 104
 HEADINGS = {"wrong": "given, but likely absent", "missing": "likely present, but not given"}
 
-PAGE = Template("""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src '$script_hash'">
-<link rel="icon" href="data:,">
-<title>$title</title>
-<style>$css</style>
-</head>
-<body>
-<header><h1>$title</h1>$introduction</header>
+BODY = Template("""<header><h1>$title</h1>$introduction</header>
 <main>
 <div class="bar" role="toolbar" aria-label="Decisions"><output id="progress"></output>
 <span><kbd>j</kbd> <kbd>k</kbd> next, previous · <kbd>a</kbd> accept · <kbd>r</kbd> reject
@@ -47,11 +33,7 @@ PAGE = Template("""<!DOCTYPE html>
 $sections
 </main>
 <footer><p>$footer</p></footer>
-<script type="application/json" id="data">$data</script>
-<script>$script</script>
-</body>
-</html>
-""")
+<script type="application/json" id="data">$data</script>""")
 
 
 def audit_page(
@@ -64,17 +46,14 @@ def audit_page(
     advice:     a sentence about what to do with the files that the page saves
     """
     script = (files("kmcl.labelling") / "page" / "audit.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return PAGE.substitute(
+    body = BODY.substitute(
         title=escape(title),
-        script_hash=f"sha256-{digest}",
-        css=CSS + page_css(),
         introduction="".join(f"<p>{escape(sentence)}</p>" for sentence in _introduction(audit)),
         sections="\n".join(_sections(audit, everything)),
         footer=escape(advice),
         data=_data(audit, everything, table),
-        script=script,
     )
+    return html_document(title, body, page_css(), script)
 
 
 def page_css() -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from kmcl.data.writers.labelstudio import CONTROL, OBJECT
 from kmcl.evaluation.ranking import Values
+from kmcl.serving.label_studio_predictions import ChoicesControl, make_prediction
 
 
 def make_task(
@@ -29,21 +30,13 @@ def make_task(
 
     root:   the folder that paths start from; None for absolute paths
     prefix: what the path of an image is appended to, as LOCAL_FILES or a web address
-    present: L decisions; the score of the prediction is the mean probability of the labels it names, or of
-             their absence where it names none
+    probabilities, present: L values; see `make_prediction`
     """
     path = image.absolute()
     if root is not None and path.is_relative_to(root.absolute()):
         path = path.relative_to(root.absolute())
-    chosen = [label for label, is_there in zip(labels, present, strict=True) if is_there]
-    score = float(probabilities[present].mean()) if chosen else float((1 - probabilities).min())
-    result = {
-        "from_name": CONTROL,
-        "to_name": OBJECT,
-        "type": "choices",
-        "value": {"choices": chosen},
-    }
-    prediction = {"model_version": model_version, "score": round(score, 4), "result": [result]}
+    control = ChoicesControl(CONTROL, OBJECT, OBJECT, {label: label for label in labels})
+    prediction = make_prediction([control], labels, probabilities, present, model_version)
     return {
         "data": {OBJECT: prefix + quote(path.as_posix().lstrip("/"))},
         "predictions": [prediction],

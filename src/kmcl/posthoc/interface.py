@@ -86,7 +86,7 @@ class PosthocPart(nn.Module, ABC):
     ) -> Float[Tensor, " B"]:
         """How unlike the training images each image is, from 0 to 1.
 
-        logits: with the corrections of all other parts
+        logits: with the corrections of the parts before it
         """
         raise NotImplementedError(f"{type(self).__name__} only corrects logits")
 

@@ -21,7 +21,7 @@ from kmcl.reports.blocks import (
     format_cell,
 )
 from kmcl.reports.figure_files import data_uri, write_picture
-from kmcl.reports.page_style import CSS
+from kmcl.reports.html_document import html_document
 from kmcl.storage.atomic import write_text
 
 SHOWN_ROWS = 400
@@ -29,28 +29,12 @@ SHOWN_ROWS = 400
 
 FIGURES = "figures"
 
-PAGE = Template("""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<link rel="icon" href="data:,">
-<title>$title</title>
-<style>$css</style>
-</head>
-<body>
-<header><h1>$title</h1><p>$subtitle</p>
+BODY = Template("""<header><h1>$title</h1><p>$subtitle</p>
 <nav aria-label="Sections"><ul>$contents</ul></nav></header>
 <main>
 $sections
 </main>
-<footer><p>$footer</p></footer>
-</body>
-</html>
-""")
+<footer><p>$footer</p></footer>""")
 
 
 ABOUT_FIGURES = (
@@ -69,17 +53,16 @@ def write_page(
     """Write the page and, in `figures` beside it, the files of its figures; returns the page's path."""
     parts = [_section(section, folder / FIGURES) for section in sections]
     contents = "".join(f'<li><a href="#{s.anchor}">{escape(s.title)}</a></li>' for s in sections)
-    html = PAGE.substitute(
+    body = BODY.substitute(
         title=escape(title),
         subtitle=escape(subtitle),
-        css=CSS,
         contents=contents,
         sections="\n".join(parts),
         footer=escape(footer),
     )
     path = folder / file_name
     try:
-        write_text(path, html)
+        write_text(path, html_document(title, body))
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from error
     return path

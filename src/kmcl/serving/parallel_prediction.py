@@ -17,7 +17,7 @@ from kmcl.cores import available_cores
 from kmcl.errors import InputError
 from kmcl.serving.image_predictor import ImagePredictor
 from kmcl.serving.predictions import ImageLike, ImagePrediction
-from kmcl.serving.service.throughput import best_batch_size, optimised, runs_on_cpu, shared_cores
+from kmcl.serving.throughput import best_batch_size, optimised, runs_on_cpu, shared_cores
 
 BATCHES_AHEAD = 2
 """Batches of each thread that are being computed or wait to be written; they bound the memory."""

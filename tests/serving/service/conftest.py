@@ -15,9 +15,8 @@ from starlette.testclient import TestClient
 from kmcl.methods import read_options
 from kmcl.models.folder import ModelDescription, build_classifier
 from kmcl.models.label_rules import LabelRules
-from kmcl.serving import Predictor
+from kmcl.serving import Predictor, throughput
 from kmcl.serving.export import export_model
-from kmcl.serving.service import throughput
 from kmcl.serving.service.application import create_application
 from kmcl.serving.service.settings import ServiceSettings
 from made_once import made_once

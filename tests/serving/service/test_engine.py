@@ -10,9 +10,9 @@ import pytest
 
 from kmcl.errors import InputError
 from kmcl.serving import OnnxPredictor, Predictor
-from kmcl.serving.service import engine as module
-from kmcl.serving.service.engine import ConvertedPredictor, _digest, with_engine
-from kmcl.serving.service.settings import Engine
+from kmcl.serving import engine as module
+from kmcl.serving.engine import ConvertedPredictor, _digest, with_engine
+from kmcl.serving.engine_choice import Engine
 
 from .conftest import make_image, make_predictor
 from .talking import send

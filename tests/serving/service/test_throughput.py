@@ -19,7 +19,7 @@ from kmcl.models.folder import ModelDescription, build_classifier
 from kmcl.models.label_rules import LabelRules
 from kmcl.serving import OnnxPredictor, Predictor
 from kmcl.serving.service.application import create_application
-from kmcl.serving.service.throughput import best_batch_size, num_scoring_threads, optimised, shared_cores
+from kmcl.serving.throughput import best_batch_size, num_scoring_threads, optimised, shared_cores
 
 from .conftest import make_image, make_predictor
 from .talking import SlowPredictor, send

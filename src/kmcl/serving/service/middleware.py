@@ -6,6 +6,7 @@ wrongly declared length is counted while it is received, and refused where it ex
 
 from __future__ import annotations
 
+import base64
 import hmac
 import time
 from collections import Counter
@@ -19,7 +20,9 @@ from kmcl.serving.service.limited_body import HeldBytes, LimitedBody
 from kmcl.serving.service.metrics import ServiceMetrics
 from kmcl.serving.service.settings import ServiceSettings
 
-PREDICT = "/v1/predict"
+LABEL_STUDIO = frozenset({"/health", "/setup", "/predict", "/webhook", "/versions"})
+COUNTED = frozenset({"/v1/predict", *LABEL_STUDIO})
+"""Paths whose POST requests are limited in number."""
 GUARDED = ("/v1/", "/metrics")
 
 SECURITY_HEADERS = {
@@ -69,13 +72,13 @@ class ServiceMiddleware:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         limited = LimitedBody(receive, self._settings, self._held)
         address = scope["client"][0] if scope.get("client") else ""
-        is_prediction = scope["path"] == PREDICT and scope["method"] == "POST"
+        is_counted = scope["path"] in COUNTED and scope["method"] == "POST"
         try:
             headers = Headers(scope=scope)
             check_host(headers.get("host"), self._settings.allowed_hosts)
             self._check_token(scope["path"], headers)
             limited.check_declared(headers.get("content-length"))
-            if is_prediction:
+            if is_counted:
                 self._check_number(address)
         except ServiceError as error:
             await limited.drain()
@@ -87,13 +90,13 @@ class ServiceMiddleware:
                 await limited.drain()
             await send(message)
 
-        self._num_requests += is_prediction
-        self._num_by_address[address] += is_prediction
+        self._num_requests += is_counted
+        self._num_by_address[address] += is_counted
         try:
-            await self._application(scope, limited, send_drained if is_prediction else send)
+            await self._application(scope, limited, send_drained if is_counted else send)
         finally:
-            self._num_requests -= is_prediction
-            self._num_by_address[address] -= is_prediction
+            self._num_requests -= is_counted
+            self._num_by_address[address] -= is_counted
             if not self._num_by_address[address]:
                 del self._num_by_address[address]
             limited.release()
@@ -110,15 +113,27 @@ class ServiceMiddleware:
 
     def _check_token(self, path: str, headers: Headers) -> None:
         token = self._settings.token
-        if token is None or not path.startswith(GUARDED):
+        if token is None or not (path.startswith(GUARDED) or path in LABEL_STUDIO):
             return
-        kind, _, given = headers.get("authorization", "").partition(" ")
+        given = _given_token(headers.get("authorization", ""), accepts_basic=path in LABEL_STUDIO)
         # In constant time, so that the duration does not reveal how much of a wrong token was right.
-        is_right = hmac.compare_digest(given.strip().encode(), token.encode())
-        if kind.lower() != "bearer" or not is_right:
+        if given is None or not hmac.compare_digest(given, token.encode()):
             raise ServiceError(
                 401,
                 "unauthorized",
                 "a token is required: Authorization: Bearer TOKEN",
                 {"WWW-Authenticate": "Bearer"},
             )
+
+
+def _given_token(header: str, accepts_basic: bool) -> bytes | None:
+    """The token of a request: a bearer token, or a password, which is all that Label Studio can send."""
+    kind, _, given = header.partition(" ")
+    if kind.lower() == "bearer":
+        return given.strip().encode()
+    if kind.lower() == "basic" and accepts_basic:
+        try:
+            return base64.b64decode(given.strip(), validate=True).partition(b":")[2]
+        except ValueError:
+            return None
+    return None

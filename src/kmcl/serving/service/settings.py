@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from ipaddress import ip_network
 
 from kmcl.errors import InputError
@@ -12,17 +11,6 @@ KILOBYTE = 2**10
 MEGABYTE = 2**20
 MEGAPIXEL = 1_000_000
 LOCAL_PROXIES = ("127.0.0.1", "::1")
-
-
-class Engine(StrEnum):
-    """What computes the model.
-
-    auto: onnxruntime for a model on a CPU if the packages for the conversion are installed, else torch
-    """
-
-    auto = "auto"
-    torch = "torch"
-    onnxruntime = "onnxruntime"
 
 
 @dataclass(frozen=True)
@@ -45,7 +33,8 @@ class ServiceSettings:
     max_connections_per_address: open at a time, with or without a request
     allowed_hosts:    names in the Host header that are answered, without port; None for any
     trusted_proxies:  addresses or networks whose X-Forwarded-For names the client
-    token:            required as `Authorization: Bearer TOKEN` for /v1 and /metrics; None for no check
+    token:            required as `Authorization: Bearer TOKEN` for /v1, /metrics and Label Studio, which may
+                      send it as a password; None for no check
     """
 
     max_body_bytes: int = 32 * MEGABYTE

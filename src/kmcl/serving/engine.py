@@ -13,10 +13,10 @@ import numpy as np
 
 from kmcl.data.source_cache import cache_folder
 from kmcl.errors import InputError
+from kmcl.serving.engine_choice import Engine
 from kmcl.serving.image_predictor import ImagePredictor
 from kmcl.serving.onnx_predictor import OnnxPredictor
 from kmcl.serving.predictions import Pixels, Samples
-from kmcl.serving.service.settings import Engine
 from kmcl.version import __version__
 
 if TYPE_CHECKING:
