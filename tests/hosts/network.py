@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
 import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Self
 
@@ -62,8 +65,7 @@ class Network:
 
     def __exit__(self, *error: object) -> None:
         for name in (*self._hosts, self._switch):
-            for process in self._ip("netns", "pids", name).split():
-                subprocess.run(["kill", "-9", process], check=False)
+            self._kill_all(name)
             self._ip("netns", "del", name)
 
     @staticmethod
@@ -85,8 +87,24 @@ class Network:
 
     def kill(self, number: int) -> None:
         """Every process of a host, at once: its power fails, but its network still says so."""
-        for process in self._ip("netns", "pids", self._hosts[number]).split():
-            subprocess.run(["kill", "-9", process], check=False)
+        self._kill_all(self._hosts[number])
+
+    def processes(self, number: int) -> list[int]:
+        return [int(process) for process in self._ip("netns", "pids", self._hosts[number]).split()]
+
+    def cut(self, number: int) -> None:
+        """The cable of a host: nothing arrives, and nobody is told."""
+        self._ip("-n", self._switch, "link", "set", self._ends[number], "down")
+
+    def bytes_sent(self, number: int) -> int:
+        """By a host since it was made, with the headers of its packets."""
+        text = self._ip("-n", self._hosts[number], "-s", "-j", "link", "show", INTERFACE)
+        return int(json.loads(text)[0]["stats64"]["tx"]["bytes"])
+
+    def _kill_all(self, name: str) -> None:
+        for process in self._ip("netns", "pids", name).split():
+            with suppress(ProcessLookupError):
+                os.kill(int(process), 9)
 
     @staticmethod
     def _ip(*arguments: str) -> str:
@@ -95,11 +113,17 @@ class Network:
 
 def torchrun(number: int, count: int, *arguments: str) -> list[str]:
     """`kmcl` under torchrun on one of `count` hosts, with one process each."""
-    import sys
-
     places = ["--nnodes", str(count), "--nproc-per-node", "1", "--node-rank", str(number)]
     meeting = ["--master-addr", Network.address(0), "--master-port", "29500"]
     return [sys.executable, "-m", "torch.distributed.run", *places, *meeting, "-m", "kmcl", *arguments]
+
+
+def elastic_torchrun(number: int, count: int, *arguments: str) -> list[str]:
+    """The same with restarts. Hosts share a name here, so each is told its address and who keeps the list."""
+    places = ["--nnodes", str(count), "--nproc-per-node", "1", "--max-restarts", "3"]
+    meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{Network.address(0)}:29500", "--rdzv-id", "one"]
+    own = ["--local-addr", Network.address(number), "--rdzv-conf", f"is_host={int(number == 0)}"]
+    return [sys.executable, "-m", "torch.distributed.run", *places, *meeting, *own, "-m", "kmcl", *arguments]
 
 
 def log_of(folder: Path, number: int) -> Path:

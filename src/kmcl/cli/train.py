@@ -6,7 +6,7 @@ import os
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Optional
 
 import typer
 
@@ -14,6 +14,7 @@ from kmcl.cli.data_arguments import OptionArgument, parse_dataset_options
 from kmcl.cli.interruption import INTERRUPTED, TERMINATED, exiting_on_sigterm, leave_at_once
 from kmcl.cli.settings_flags import with_settings_flags
 from kmcl.errors import InputError
+from kmcl.training.launcher import find_launched, is_first_process, is_restart
 from kmcl.training.presets import PRESETS
 from kmcl.training.resolution import merge_values, settings_from_values
 from kmcl.training.run_folder import RunFolder
@@ -50,12 +51,14 @@ def train_command(
 
     console = Console()
     if resume is not None:
+        processes = {name: flags.pop(name, None) for name in ("devices", "nodes")}
         changed = [name for name, value in flags.items() if value is not None]
         if data or config or output or option or changed:
             raise InputError(
-                "--resume continues a run with the settings it was started with; give nothing else"
+                "--resume continues a run with the settings it was started with; give nothing else but "
+                "--devices and --nodes"
             )
-        _run(console, resume, None)
+        _run(console, resume, None, **processes)
         return
     began = time.monotonic()
     values = merge_values(
@@ -68,18 +71,31 @@ def train_command(
         typer.echo(settings_from_values(choose_for_study(values), source, preset).to_yaml(), nl=False)
         return
 
-    from kmcl.training.planning import check_values, is_first_process, plan_run, print_header
+    from kmcl.training.planning import check_values, plan_run, print_header
 
     folder = _choose_folder(output, check_values(values, source, preset))
+    run = RunFolder(folder)
+    if run.settings_file.is_file() and is_restart(finished=run.metrics_file.is_file()):
+        if is_first_process():
+            typer.echo(f"{folder}: continues, with the settings it was started with")
+        _run(console, folder, None)
+        return
     if is_first_process():
-        RunFolder(folder).refuse_existing()
+        run.refuse_existing()
     with console.status("measuring this machine ..."):
         plan = plan_run(values, preset, source)
     print_header(console, plan, folder)
     _run(console, folder, plan, began)
 
 
-def _run(console: Console, folder: Path, plan: Plan | None, began: float | None = None) -> None:
+def _run(
+    console: Console,
+    folder: Path,
+    plan: Plan | None,
+    began: float | None = None,
+    **processes: int | None,
+) -> None:
+    """Train by the plan, or continue the run where there is none, with other `devices` and `nodes`."""
     from kmcl.data.loading import LostWorkerError
     from kmcl.reports.run_summary import print_run_summary
     from kmcl.storage.atomic import WriteError
@@ -87,10 +103,21 @@ def _run(console: Console, folder: Path, plan: Plan | None, began: float | None 
     from kmcl.training.task import NonFiniteLossError
     from kmcl.training.train import resume, train
 
+    def leave_lost(error: LostProcessError) -> NoReturn:
+        typer.echo(f"kmcl: {error}", err=True)
+        _say_how_to_continue(folder)
+        leave_at_once(1)  # ending gloo's threads in order would wait for the lost process
+
     try:
         with exiting_on_sigterm():
             if plan is None:
-                metrics = resume(folder, console, complete_if_interrupted=True)
+                metrics = resume(
+                    folder,
+                    console,
+                    **processes,
+                    complete_if_interrupted=True,
+                    on_lost_process=leave_lost,
+                )
             else:
                 metrics = train(
                     plan.settings,
@@ -99,15 +126,14 @@ def _run(console: Console, folder: Path, plan: Plan | None, began: float | None 
                     dataset=plan.dataset,
                     began=began,
                     complete_if_interrupted=True,
+                    on_lost_process=leave_lost,
                 )
     except (NonFiniteLossError, WriteError, LostWorkerError) as error:
         typer.echo(f"kmcl: {error}", err=True)
         _say_how_to_continue(folder)
         raise typer.Exit(1) from error
     except LostProcessError as error:
-        typer.echo(f"kmcl: {error}", err=True)
-        _say_how_to_continue(folder)
-        leave_at_once(1)  # ending gloo's threads in order would wait for the lost process
+        leave_lost(error)
     except (KeyboardInterrupt, SystemExit) as stop:  # Lightning turns Ctrl-C into an exit
         _say_how_to_continue(folder)
         terminated = isinstance(stop, SystemExit) and stop.code == TERMINATED
@@ -135,7 +161,8 @@ def _choose_folder(output: Path | None, settings: TrainingSettings) -> Path:
         return output
     if FOLDER_VARIABLE in os.environ:
         return Path(os.environ[FOLDER_VARIABLE])
-    if "WORLD_SIZE" in os.environ:
+    launched = find_launched()
+    if "WORLD_SIZE" in os.environ or (launched is not None and launched.num_processes > 1):
         raise InputError(
             "--output must be given where several processes start the same command (torchrun, SLURM)"
         )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from kmcl.data.dataset import UNKNOWN, Dataset, Split
+from kmcl.data.label_correlations import PairNumbers
+from kmcl.data.target_pairs import Counts, blocks_of_rows
 from kmcl.data.vectors import feature_dim
 from kmcl.errors import InputError
 
@@ -80,71 +84,72 @@ class Description:
 
 def describe(dataset: Dataset, num_sampled: int = SAMPLED_IMAGES) -> Description:
     """Summarise a dataset; `num_sampled` images are decoded for their sizes."""
-    targets = np.concatenate([split.targets for split in dataset.splits.values()])
-    carries = targets == 1
-    num_carried = carries.sum(axis=1)
-    together = carries.T.astype(np.float64) @ carries.astype(np.float64)
+    counted = [_count(split.targets) for split in dataset.splits.values()]
+    num_images = sum(len(split) for split in dataset.splits.values())
+    num_carried = np.concatenate([found.num_carried for found in counted])
+    numbers = PairNumbers.of([split.targets for split in dataset.splits.values()])
     return Description(
         name=dataset.name,
-        splits=tuple(_summarise(name, split) for name, split in dataset.splits.items()),
-        labels=tuple(_summarise_label(dataset, index) for index in range(dataset.num_labels)),
-        labels_histogram=tuple((np.bincount(num_carried) / max(len(targets), 1)).tolist()),
-        together=tuple(tuple(int(count) for count in row) for row in together),
-        correlations=_strongest_pairs(dataset.labels, targets, together),
+        splits=tuple(
+            _summarise(name, split, found)
+            for (name, split), found in zip(dataset.splits.items(), counted, strict=True)
+        ),
+        labels=_summarise_labels(dataset, counted),
+        labels_histogram=tuple((np.bincount(num_carried) / max(num_images, 1)).tolist()),
+        together=tuple(map(tuple, numbers.num_both.astype(np.int64).tolist())),
+        correlations=_strongest_pairs(dataset.labels, numbers),
         image_sizes=_image_sizes(dataset, num_sampled),
         notes=dataset.notes,
         feature_dim=feature_dim(dataset),
     )
 
 
-def correlations(targets: npt.NDArray[np.int8]) -> npt.NDArray[np.float64]:
-    """L x L correlation (phi) of each pair of labels over the images where both are annotated.
+class _Counts(NamedTuple):
+    """Of one split: labels of each image; images that carry each label, and that have it unknown."""
 
-    phi = (n n11 - n1. n.1) / sqrt(n1. (n - n1.) n.1 (n - n.1)), with n the images that have both annotated,
-    n11 those that carry both, n1. and n.1 those that carry the one and the other. 0 where a label never
-    varies.
-    """
-    carries = (targets == 1).astype(np.float64)
-    known = (targets != UNKNOWN).astype(np.float64)
-    num_LL = known.T @ known
-    both_LL = carries.T @ carries
-    first_LL = carries.T @ known
-    second_LL = first_LL.T
-    spread_LL = first_LL * (num_LL - first_LL) * second_LL * (num_LL - second_LL)
-    covariance_LL = num_LL * both_LL - first_LL * second_LL
-    phi: npt.NDArray[np.float64] = covariance_LL / np.sqrt(np.where(spread_LL > 0, spread_LL, np.inf))
-    return phi
+    num_carried: Counts
+    positives: Counts
+    unknown: Counts
 
 
-def _summarise(name: str, split: Split) -> SplitSummary:
-    num_carried = (split.targets == 1).sum(axis=1)
+def _count(targets: npt.NDArray[np.int8]) -> _Counts:
+    blocks = [block for _, block in blocks_of_rows(targets)]
+    none = np.zeros((1, targets.shape[1]), dtype=np.int64)
+    return _Counts(
+        np.concatenate([np.zeros(0, np.int64), *((block == 1).sum(axis=1) for block in blocks)]),
+        sum(((block == 1).sum(axis=0) for block in blocks), none[0]),
+        sum(((block == UNKNOWN).sum(axis=0) for block in blocks), none[0]),
+    )
+
+
+def _summarise(name: str, split: Split, counted: _Counts) -> SplitSummary:
     return SplitSummary(
         name=name,
         num_images=len(split),
-        num_unlabelled=int((num_carried == 0).sum()),
-        labels_per_image=float(num_carried.mean()) if len(split) else 0.0,
+        num_unlabelled=int((counted.num_carried == 0).sum()),
+        labels_per_image=float(counted.num_carried.mean()) if len(split) else 0.0,
         num_groups=None if split.groups is None else len(np.unique(split.groups)),
     )
 
 
-def _summarise_label(dataset: Dataset, index: int) -> LabelSummary:
-    columns = {name: split.targets[:, index] for name, split in dataset.splits.items()}
-    positives = {name: int((column == 1).sum()) for name, column in columns.items()}
-    unknown = {name: int((column == UNKNOWN).sum()) for name, column in columns.items()}
-    num_annotated = sum(len(column) for column in columns.values()) - sum(unknown.values())
-    return LabelSummary(
-        dataset.labels[index], positives, unknown, sum(positives.values()) / max(num_annotated, 1)
-    )
+def _summarise_labels(dataset: Dataset, counted: Sequence[_Counts]) -> tuple[LabelSummary, ...]:
+    num_images = sum(len(split) for split in dataset.splits.values())
+    summaries = []
+    for index, label in enumerate(dataset.labels):
+        found = dict(zip(dataset.splits, counted, strict=True))
+        positives = {name: int(counts.positives[index]) for name, counts in found.items()}
+        unknown = {name: int(counts.unknown[index]) for name, counts in found.items()}
+        prevalence = sum(positives.values()) / max(num_images - sum(unknown.values()), 1)
+        summaries.append(LabelSummary(label, positives, unknown, prevalence))
+    return tuple(summaries)
 
 
-def _strongest_pairs(
-    labels: tuple[str, ...], targets: npt.NDArray[np.int8], together: npt.NDArray[np.float64]
-) -> tuple[LabelPair, ...]:
-    phi = correlations(targets)
+def _strongest_pairs(labels: tuple[str, ...], numbers: PairNumbers) -> tuple[LabelPair, ...]:
+    phi = numbers.correlations()
     rows, columns = np.triu_indices(len(labels), k=1)
     order = np.argsort(-np.abs(phi[rows, columns]), kind="stable")[:SHOWN_PAIRS]
     return tuple(
-        LabelPair(labels[row], labels[column], int(together[row, column]), float(phi[row, column]))
+        LabelPair(labels[row], labels[column], int(numbers.num_both[row, column]), float(phi[row, column]))
         for row, column in zip(rows[order], columns[order], strict=True)
     )
 

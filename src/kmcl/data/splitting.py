@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,7 @@ import numpy.typing as npt
 from kmcl.data.dataset import Split
 from kmcl.data.readers.options import CutOptions, DrawOptions, ReaderOptions
 from kmcl.data.selection import select, take_subset
+from kmcl.data.target_pairs import Counts, present_pairs
 from kmcl.errors import InputError
 
 
@@ -32,47 +34,82 @@ def stratify(
     returns:   N numbers of parts.
     """
     rng = np.random.default_rng(seed)
-    carries = targets == 1
     unit_of_row = np.arange(len(targets))
     if groups is not None:
         unit_of_row = np.unique(groups, return_inverse=True)[1].reshape(-1)
     num_units = int(unit_of_row.max(initial=-1)) + 1
     size_of_unit = np.bincount(unit_of_row, minlength=num_units)
-    counts_UL = np.zeros((num_units, targets.shape[1]), dtype=np.int64)
-    np.add.at(counts_UL, unit_of_row, carries)
+    carried = _count_labels(targets, unit_of_row, num_units)
 
     parts = range(len(fractions))
     wanted_rows = [fraction * len(targets) for fraction in fractions]
-    wanted_labels = np.outer(fractions, carries.sum(axis=0)).tolist()
-    sizes = size_of_unit.tolist()
-    # The arithmetic below runs once per unit on a few labels: plain lists are faster than arrays there.
-    labels_of_unit = [np.flatnonzero(row).tolist() for row in counts_UL]
-    counts_of_unit = [row[row > 0].tolist() for row in counts_UL]
+    wanted_labels = np.outer(fractions, carried.remaining).tolist()
     part_of_unit = np.full(num_units, -1, dtype=np.int64)
-    tie_breaks = rng.random((num_units, len(fractions))).tolist()
+    tie_breaks = memoryview(rng.random((num_units, len(fractions))).reshape(-1))  # gives plain numbers
+    shuffled = rng.permutation(num_units)
+    # The arithmetic below runs once per unit on a few labels: plain lists are faster than arrays there.
+    sizes, remaining = size_of_unit.tolist(), carried.remaining.tolist()
+    starts, labels, counts = (part.tolist() for part in (carried.starts, carried.labels, carried.counts))
 
     def assign(unit: int, part: int) -> None:
         part_of_unit[unit] = part
         wanted_rows[part] -= sizes[unit]
         wanted = wanted_labels[part]
-        for label, count in zip(labels_of_unit[unit], counts_of_unit[unit], strict=True):
-            wanted[label] -= count
+        for place in range(starts[unit], starts[unit + 1]):
+            wanted[labels[place]] -= counts[place]
+            remaining[labels[place]] -= counts[place]
 
-    shuffled = rng.permutation(num_units)
-    remaining = counts_UL.sum(axis=0)
-    while remaining.any():
-        label = int(np.where(remaining > 0, remaining, np.iinfo(np.int64).max).argmin())
-        units = shuffled[(counts_UL[shuffled, label] > 0) & (part_of_unit[shuffled] < 0)]
-        units = units[np.argsort(-counts_UL[units, label], kind="stable")]
-        for unit in units.tolist():
-            ties = tie_breaks[unit]
-            assign(unit, max(parts, key=lambda p: (wanted_labels[p][label], wanted_rows[p], ties[p])))
-        remaining = remaining - counts_UL[units].sum(axis=0)
+    by_label = carried.by_label(shuffled)
+    while any(remaining):
+        label = min((count, label) for label, count in enumerate(remaining) if count)[1]
+        places = by_label(label)
+        places = places[part_of_unit[carried.units[places]] < 0]
+        places = places[np.argsort(-carried.counts[places], kind="stable")]
+        for unit in carried.units[places].tolist():
+            first = unit * len(fractions)
+            assign(
+                unit,
+                max(parts, key=lambda p: (wanted_labels[p][label], wanted_rows[p], tie_breaks[first + p])),
+            )
     unlabelled = shuffled[part_of_unit[shuffled] < 0]
     for unit in unlabelled[np.argsort(-size_of_unit[unlabelled], kind="stable")].tolist():
-        ties = tie_breaks[unit]
-        assign(unit, max(parts, key=lambda p: (wanted_rows[p], ties[p])))
+        first = unit * len(fractions)
+        assign(unit, max(parts, key=lambda p: (wanted_rows[p], tie_breaks[first + p])))
     return part_of_unit[unit_of_row]
+
+
+class _Carried(NamedTuple):
+    """How many rows of each unit carry each label, where any do: one entry for each such unit and label.
+
+    units, labels, counts: of the entries, in order of units, then labels
+    starts:    the first entry of each unit, and the number of entries
+    remaining: rows that carry each label
+    """
+
+    units: Counts
+    labels: Counts
+    counts: Counts
+    starts: Counts
+    remaining: Counts
+
+    def by_label(self, order: npt.NDArray[np.int64]) -> Callable[[int], npt.NDArray[np.int64]]:
+        """The entries of a label, its units in the given order."""
+        place_of_unit = np.empty(len(order), dtype=np.int64)
+        place_of_unit[order] = np.arange(len(order))
+        entries = np.lexsort((place_of_unit[self.units], self.labels))
+        ends = np.cumsum(np.bincount(self.labels, minlength=len(self.remaining)))
+        return lambda label: entries[ends[label - 1] if label else 0 : ends[label]]
+
+
+def _count_labels(
+    targets: npt.NDArray[np.int8], unit_of_row: npt.NDArray[np.int64], num_units: int
+) -> _Carried:
+    num_labels = targets.shape[1]
+    pairs = present_pairs(targets)
+    keys, counts = np.unique(unit_of_row[pairs.rows] * num_labels + pairs.labels, return_counts=True)
+    units, labels = np.divmod(keys, max(num_labels, 1))
+    starts = np.searchsorted(units, np.arange(num_units + 1))
+    return _Carried(units, labels, counts, starts, np.bincount(pairs.labels, minlength=num_labels))
 
 
 def cut_split(split: Split, fractions: Sequence[float], seed: int) -> list[Split]:

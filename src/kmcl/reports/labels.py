@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from kmcl.data.describe import correlations
+from kmcl.data.label_correlations import correlations
 from kmcl.errors import InputError
 from kmcl.evaluation.agreement import Agreement, label_agreement, label_cooccurrence
 from kmcl.evaluation.ranking import Values

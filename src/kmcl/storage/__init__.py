@@ -3,6 +3,7 @@
     atomic      a file is replaced as a whole or not at all
     locks       one process at a time; released when the process ends, however it ends
     chunk_file  a large array, computed in chunks with checksums, resumed after an interruption
+    chunk_parts the same, computed by several processes together
     archives    what reading a damaged archive raises
 
 It imports nothing else of kmcl and runs on Linux, macOS and Windows.

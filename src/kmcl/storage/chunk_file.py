@@ -6,6 +6,7 @@ chunk its checksum and which of its images could not be read. Until every chunk 
 `NAME.SUFFIX.partial`. A chunk counts only if its bytes have the checksum in the journal, so whatever
 interrupts the work (Ctrl-C, kill -9, a full disk), the next process computes what is missing or damaged and
 no more. A lock, `NAME.lock`, lets one process compute at a time; the others wait and find the work done.
+`kmcl.storage.chunk_parts` lets several processes compute a part each.
 
 Two caches use it: decoded images (`kmcl.data.cache_file`) with one row per chunk, since a row is large and
 costs a decoding, and features of frozen stages (`kmcl.training.feature_cache`) with one batch per chunk.
@@ -176,18 +177,28 @@ class ChunkFile:
         """Compute the chunks (or those wanted) without a record and add their records; a complete file gets
         its final name.
         """
+        self._write(records, compute, self.starts if wanted is None else wanted, self._journal)
+        if len(records) == len(self.starts):
+            os.replace(self._partial, self.path)
+
+    def _write(
+        self, records: dict[int, _Record], compute: Compute, wanted: Sequence[int], journal_file: Path
+    ) -> None:
+        """Compute the wanted chunks without a record; their records go to the journal and to `records`,
+        which the journal begins with.
+        """
         lines = [self._layout | {"about": self._about}]
         lines += [_line(start, record) for start, record in sorted(records.items())]
-        missing = [s for s in (self.starts if wanted is None else wanted) if s not in records]
+        missing = [start for start in wanted if start not in records]
         num_bytes = sum(self._chunk_bytes(start) for start in missing)
         with contextlib.ExitStack() as stack:
             with self._explaining_refusal(num_bytes):
-                write_text(self._journal, "".join(json.dumps(line) + "\n" for line in lines))
+                write_text(journal_file, "".join(json.dumps(line) + "\n" for line in lines))
                 mode = "r+b" if self._partial.exists() else "w+b"
                 file = stack.enter_context(self._partial.open(mode, buffering=0))
-                journal = stack.enter_context(self._journal.open("ab", buffering=0))
+                journal = stack.enter_context(journal_file.open("ab", buffering=0))
                 file.truncate(self.num_bytes)
-            for start, chunk in zip(missing, compute(missing), strict=True):
+            for start, chunk in zip(missing, compute(missing) if missing else (), strict=True):
                 data = np.ascontiguousarray(chunk.rows, dtype=self.dtype).tobytes()
                 expected = self._chunk_bytes(start)
                 if len(data) != expected:
@@ -201,8 +212,6 @@ class ChunkFile:
             with self._explaining_refusal(num_bytes):
                 os.fsync(file.fileno())
                 os.fsync(journal.fileno())
-        if len(records) == len(self.starts):
-            os.replace(self._partial, self.path)
 
     def _usable(self, path: Path, is_readable: Callable[[int], bool]) -> dict[int, _Record]:
         """The chunks of a file whose bytes are those that were written and that need no second attempt."""
@@ -210,16 +219,19 @@ class ChunkFile:
             return {}
         data = np.memmap(path, dtype=np.uint8, mode="r")
         usable = {}
-        for start, record in self._read_journal().items():
+        for start, record in self._recorded().items():
             first = start * self._row_bytes
             is_whole = zlib.crc32(data[first : first + self._chunk_bytes(start)].data) == record.checksum
             if is_whole and not any(is_readable(row) for row in record.unreadable):
                 usable[start] = record
         return usable
 
-    def _read_journal(self) -> dict[int, _Record]:
+    def _recorded(self) -> dict[int, _Record]:
+        return self._read_journal(self._journal)
+
+    def _read_journal(self, journal: Path) -> dict[int, _Record]:
         try:
-            header, *lines = self._journal.read_text(encoding="utf-8").splitlines()
+            header, *lines = journal.read_text(encoding="utf-8").splitlines()
             found = json.loads(header)
             if any(found[name] != value for name, value in self._layout.items()):
                 return {}

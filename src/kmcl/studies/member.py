@@ -20,7 +20,15 @@ from kmcl.studies.plan import Member
 BUSY, FAILED, INTERRUPTED = 75, 1, 130
 """Exit statuses of the process: another process trains the member; training failed; it was interrupted."""
 
-OF_LAUNCHERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK")
+OF_LAUNCHERS = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "NODE_RANK",
+    "SLURM_NTASKS",
+)
 """Variables with which torchrun and SLURM describe a distributed training. A member is not part of one."""
 
 

@@ -33,7 +33,8 @@ from kmcl.data.source_cache import cache_folder
 from kmcl.encoders.stages import digest_of
 from kmcl.errors import InputError
 from kmcl.models.classifier import Classifier
-from kmcl.storage.chunk_file import Chunk, ChunkFile
+from kmcl.storage.chunk_file import Chunk
+from kmcl.storage.chunk_parts import PartedChunkFile
 from kmcl.training.cache_space import advising_on_space, announce_space
 from kmcl.training.cached_batches import CachedBatchMaker, Features, Indices
 from kmcl.training.frozen_runtime import FrozenRuntime, RuntimeName, open_runtime
@@ -111,7 +112,7 @@ class FeatureCache:
             world_size=world_size,
             balance_threshold=loading.balance_threshold,
         )
-        maker = self._maker(split, "train", self.num_views, drop_unreadable=False)
+        maker = self._maker(split, "train", self.num_views, (rank, world_size), drop_unreadable=False)
         return BatchLoader(maker, plan, num_workers=0, pin_memory=loading.pin_memory)
 
     def eval_loader(
@@ -122,7 +123,7 @@ class FeatureCache:
         name: of the split, for messages.
         """
         plan = EvaluationPlan(len(split), batch_size=batch_size, rank=rank, world_size=world_size)
-        maker = self._maker(split, name, 1, drop_unreadable=True)
+        maker = self._maker(split, name, 1, (rank, world_size), drop_unreadable=True)
         return BatchLoader(maker, plan, num_workers=0, pin_memory=self._loading.pin_memory)
 
     def sample(self, split: Split, name: str, most: int) -> tuple[Features, Indices]:
@@ -157,9 +158,11 @@ class FeatureCache:
         split: Split,
         name: str,
         num_views: int,
+        process: tuple[int, int] = (0, 1),
         *,
         drop_unreadable: bool,
     ) -> CachedBatchMaker:
+        """process: its rank and their number, each of which computes a part of what is missing"""
         plain = ViewImages(split, "none", self._loading)
         augmented = ViewImages(split, self._loading.augmentation, self._loading)
         views = [plain, *[augmented] * (num_views - 1)]
@@ -169,8 +172,10 @@ class FeatureCache:
         for view, (file, images) in enumerate(zip(files, views, strict=True)):
             what = f"features of {name}" + (f", view {view + 1} of {num_views}" if num_views > 1 else "")
             with WorkProgress(self._console, what, len(split)) as progress, advising_on_space():
-                unreadable |= file.complete(
-                    partial(self._compute, images, view, progress), on_wait=progress.wait_for_another
+                unreadable |= file.complete_together(
+                    partial(self._compute, images, view, progress),
+                    *process,
+                    on_wait=progress.wait_for_another,
                 )
         if unreadable and not self._loading.skip_bad_images:
             raise InputError(next(iter(unreadable.values())))
@@ -182,7 +187,7 @@ class FeatureCache:
             drop_unreadable=drop_unreadable,
         )
 
-    def _file(self, images: ViewImages, view: int, what: str) -> ChunkFile:
+    def _file(self, images: ViewImages, view: int, what: str) -> PartedChunkFile:
         identity = {
             "format": FORMAT,
             **images.identity,
@@ -193,7 +198,7 @@ class FeatureCache:
         name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
         about = {"what": what, **identity}
         path = self._folder / f"{name}.features"
-        return ChunkFile(
+        return PartedChunkFile(
             path,
             len(images.split),
             self._row_shape,

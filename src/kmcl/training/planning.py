@@ -15,6 +15,7 @@ from kmcl.cores import available_cores
 from kmcl.data import Dataset
 from kmcl.data.vectors import feature_dim
 from kmcl.encoders.weights import default_weights
+from kmcl.training.launcher import find_launched, is_first_process
 from kmcl.training.recipes import choose_for_study, choose_settings
 from kmcl.training.resolution import settings_from_values
 from kmcl.training.run_data import open_whole, take_part
@@ -70,11 +71,6 @@ def device_of(settings: TrainingSettings) -> str:
     return "cuda" if accelerated and torch.cuda.is_available() else "cpu"
 
 
-def is_first_process() -> bool:
-    """Of a distributed training; always where there is one process."""
-    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0))) == 0
-
-
 def print_header(console: Console, plan: Plan, folder: Path) -> None:
     """What is about to be trained, on what, and where the results will be."""
     if not is_first_process():
@@ -101,5 +97,8 @@ def print_header(console: Console, plan: Plan, folder: Path) -> None:
 
 
 def _several_processes(settings: TrainingSettings) -> bool:
+    launched = find_launched()
+    if launched is not None:
+        return launched.num_processes > 1
     machine = settings.machine
     return "WORLD_SIZE" in os.environ or (machine.devices or 1) * machine.nodes > 1

@@ -152,6 +152,12 @@ class RunData:
             return self._cache.eval_loader(split, name, loading.batch_size, rank=rank, world_size=world_size)
         return make_eval_loader(split, loading, rank=rank, world_size=world_size)
 
+    def cache_evaluated_splits(self, rank: int, world_size: int) -> None:
+        """Let all processes compute the features that the first will need when the others have ended."""
+        if self._cache is not None and world_size > 1:
+            for name in self.evaluated_splits:
+                self.eval_loader(name, rank, world_size)
+
     def report_bad_images(self, name: str, loader: BatchLoader) -> None:
         """Print which images of a split could not be read, once all of it has been."""
         if not loader.bad_images:

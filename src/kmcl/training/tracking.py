@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from kmcl.errors import InputError
+from kmcl.training.launcher import is_first_process
 from kmcl.training.lightning import Logger, TensorBoardLogger
 from kmcl.training.mlflow_tracker import MlflowTracker
-from kmcl.training.planning import is_first_process
 from kmcl.training.run_folder import RunFolder
 from kmcl.training.settings import TrainingSettings
 from kmcl.training.tracker import Say, Tracker

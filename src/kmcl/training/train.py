@@ -37,11 +37,21 @@ from kmcl.training.checkpoints import AtomicCheckpointIO, LastCheckpoint, check_
 from kmcl.training.completion import Completion
 from kmcl.training.finalise import Finalisation
 from kmcl.training.history import EpochHistory
+from kmcl.training.launcher import (
+    is_first_process,
+    with_launched_processes,
+    with_processes_to_resume,
+)
 from kmcl.training.lightning import Callback, EarlyStopping, Trainer
 from kmcl.training.log_errors import explaining_refused_logs
-from kmcl.training.lost_processes import explaining_lost_processes
+from kmcl.training.lost_processes import (
+    OnLost,
+    WatchProcesses,
+    explaining_lost_processes,
+    print_and_leave,
+)
 from kmcl.training.normalisation import find_normalisation
-from kmcl.training.planning import device_of, is_first_process
+from kmcl.training.planning import device_of
 from kmcl.training.posthoc_fitting import prepare_parts
 from kmcl.training.progress import TrainingProgress
 from kmcl.training.run_data import RunData, open_run_dataset
@@ -65,6 +75,7 @@ def train(
     encoder: nn.Module | None = None,
     began: float | None = None,
     complete_if_interrupted: bool = False,
+    on_lost_process: OnLost = print_and_leave,
 ) -> dict[str, Any]:
     """Start a run in a new folder; returns its metrics.
 
@@ -73,11 +84,14 @@ def train(
     encoder:   the user's own module, where the settings name its class
     began:     `time.monotonic()` when its budget began; now if not given
     complete_if_interrupted: after Ctrl-C, fit post-hoc parts and label rules of the best model so far
+    on_lost_process: ends a process that waits for another which is no longer there
     """
+    settings = with_launched_processes(settings)
     began = time.monotonic() if began is None else began
     check_accelerator(settings.machine.accelerator, settings.machine.devices)
     check_tracking(settings)
     run, settings = RunFolder(folder), with_absolute_paths(settings)
+    callbacks = (*callbacks, WatchProcesses(on_lost_process))
     if not is_first_process():
         return _Training(run, settings, _silent(), callbacks, dataset, encoder, began).run_to_end()
     with no_folder_if_start_fails(run):
@@ -95,18 +109,26 @@ def resume(
     *,
     dataset: Dataset | None = None,
     encoder: nn.Module | None = None,
+    devices: int | None = None,
+    nodes: int | None = None,
     complete_if_interrupted: bool = False,
+    on_lost_process: OnLost = print_and_leave,
 ) -> dict[str, Any]:
-    """Continue a run from its last finished epoch; returns its metrics. A finished run is not changed."""
+    """Continue a run from its last finished epoch; returns its metrics. A finished run is not changed.
+
+    devices, nodes: where there are now more or fewer than before
+    """
     run = RunFolder(folder)
     settings = run.read_settings()
     if run.metrics_file.is_file():
         return run.read_metrics()
+    settings = with_processes_to_resume(settings, devices, nodes)
     check_accelerator(settings.machine.accelerator, settings.machine.devices)
     check_tracking(settings)
     if run.checkpoint.is_file():
         check_checkpoint(run.checkpoint)
-    training = _Training(run, settings, console or _silent(), (), dataset, encoder)
+    callbacks = (WatchProcesses(on_lost_process),)
+    training = _Training(run, settings, console or _silent(), callbacks, dataset, encoder)
     with training.completing(complete_if_interrupted):
         return training.run_to_end()
 
@@ -265,6 +287,7 @@ class _Training:
         if trainer.is_global_zero:
             task.train_sample = self.data.train_sample_loader()
         val_loaders = [] if val_split is None else [self.data.eval_loader("val", *process)]
+        self.data.cache_evaluated_splits(*process)
         resume_from = self.run.checkpoint if self.run.checkpoint.is_file() else None
         tracking.start(self.settings)
         with explaining_refused_logs(self.run.logs):

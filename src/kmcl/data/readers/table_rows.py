@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
-import io
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TextIO
 
 from kmcl.data.dataset import ImageStore
 from kmcl.data.files import require_file
@@ -71,10 +73,13 @@ def read_rows(path: Path, encoding: str = "utf-8") -> TableRows:
         from kmcl.data.readers.parquet import read_parquet
 
         return read_parquet(path)
-    text = _read_text(path, encoding)
-    if not text.strip():
-        raise InputError(f"table {path} is empty")
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(path, text))
+    with _open_text(path, encoding) as text:
+        return _read_delimited(path, text)
+
+
+def _read_delimited(path: Path, text: TextIO) -> TableRows:
+    """Line by line: the text of a large table is never in memory as a whole."""
+    reader = csv.reader(text, delimiter=_delimiter(path, text))
     rows: list[list[str]] = []
     lines: list[int] = []
     problems: list[RowProblem] = []
@@ -100,35 +105,52 @@ def read_rows(path: Path, encoding: str = "utf-8") -> TableRows:
         raise InputError(f"table {path} line {reader.line_num}: {error}") from error
     if problems:
         raise RowError(path, problems)
-    if header is None or not rows:
+    if header is None:
+        raise InputError(f"table {path} is empty")
+    if not rows:
         raise InputError(f"table {path} has a header but no rows")
     return TableRows(path, header, rows, lines)
 
 
-def _read_text(path: Path, encoding: str) -> str:
+@contextmanager
+def _open_text(path: Path, encoding: str) -> Iterator[TextIO]:
+    """The text of a file; InputError if it cannot be read, then or later, or is not in its encoding."""
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"table {path} cannot be read: {error.strerror}") from error
-    if encoding == "utf-8" and content[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise InputError(f"table {path} line 1 is UTF-16; save it as UTF-8 or give encoding=utf-16")
-    try:
-        return content.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding)
+        codecs.lookup(encoding)
     except LookupError:
         raise InputError(f"encoding={encoding!r} of table {path} is not a known encoding") from None
+    try:
+        with path.open("rb") as file:
+            if encoding == "utf-8" and file.read(2) in (b"\xff\xfe", b"\xfe\xff"):
+                raise InputError(f"table {path} line 1 is UTF-16; save it as UTF-8 or give encoding=utf-16")
+        name = "utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding
+        with path.open(encoding=name, newline="") as text:
+            yield text
+    except OSError as error:
+        raise InputError(f"table {path} cannot be read: {error.strerror}") from error
+    except UnicodeError:
+        raise _encoding_error(path, encoding) from None
+
+
+def _encoding_error(path: Path, encoding: str) -> InputError:
+    """Which line is not in the encoding: the whole file is decoded again, since blocks know no lines."""
+    content = path.read_bytes()
+    try:
+        content.decode(encoding)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        found = f"byte 0x{content[error.start]:02x}"
-        raise InputError(
-            f"table {path} line {line}: {found} is not {encoding}; save it as UTF-8 or give "
-            "encoding=latin-1 (or what it was saved in)"
-        ) from None
+        return InputError(
+            f"table {path} line {line}: byte 0x{content[error.start]:02x} is not {encoding}; save it as "
+            "UTF-8 or give encoding=latin-1 (or what it was saved in)"
+        )
+    return InputError(f"table {path} is not {encoding}; save it as UTF-8")
 
 
-def _delimiter(path: Path, text: str) -> str:
+def _delimiter(path: Path, text: TextIO) -> str:
     if path.suffix.lower() in TAB_SUFFIXES:
         return "\t"
-    first_line = next(line for line in text.splitlines() if line.strip())
+    first_line = next((line for line in text if line.strip()), "")
+    text.seek(0)
     # Spreadsheets of many countries write semicolons into what they call CSV.
     return max(",;\t", key=first_line.count)
 
