@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from rich.console import Console
-from torch import Tensor, nn
+from torch import Tensor
 
 from kmcl.data import open_dataset
 from kmcl.labelling.image_features import pretrained_extractor
-from kmcl.posthoc.frozen_gp import main_directions
 
 
 class Images(NamedTuple):
@@ -28,24 +27,21 @@ def read_splits(
 ) -> tuple[tuple[str, ...], dict[str, Images]]:
     """The labels, and the images of each split, `train` among them.
 
-    keep: folder for the statistics; those that are there are not computed again
+    keep: folder for the unit vectors; those that are there are not computed again
     """
     dataset = open_dataset(data)
     keep.mkdir(parents=True, exist_ok=True)
-    found = {}
-    for name in splits:
-        file = keep / f"{name}.npz"
-        if not file.is_file():
-            extractor = pretrained_extractor(Console(stderr=True), image_size=image_size)
-            described = extractor.describe(dataset.splits[name], name)
-            targets = dataset.splits[name].targets[described.rows]
-            np.savez(file, s=described.statistics, w=described.widths, t=targets)
-        found[name] = np.load(file)
-    train = torch.from_numpy(found["train"]["s"])
-    centre, projection = main_directions(train, found["train"]["w"].tolist())
-
-    def images(arrays: dict[str, npt.NDArray[np.float32]]) -> Images:
-        projected = (torch.from_numpy(arrays["s"]) - centre) @ projection
-        return Images(nn.functional.normalize(projected, dim=1), arrays["t"].astype(np.int8))
-
-    return dataset.labels, {name: images(arrays) for name, arrays in found.items()}
+    missing = [
+        name for name in dict.fromkeys(["train", *splits]) if not (keep / f"{name}-unit.npz").is_file()
+    ]
+    if missing:
+        extractor = pretrained_extractor(Console(stderr=True), image_size=image_size)
+        train = extractor.describe(dataset.splits["train"], "train")
+        for name in missing:
+            found = train if name == "train" else extractor.describe(dataset.splits[name], name)
+            unit = train.directions_of(found.statistics)
+            np.savez(keep / f"{name}-unit.npz", unit=unit, targets=dataset.splits[name].targets[found.rows])
+    arrays = {name: np.load(keep / f"{name}-unit.npz") for name in splits}
+    return dataset.labels, {
+        name: Images(torch.from_numpy(each["unit"]), each["targets"]) for name, each in arrays.items()
+    }
