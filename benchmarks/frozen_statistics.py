@@ -1,51 +1,81 @@
-"""The statistics of a pretrained encoder's feature maps for the splits of a dataset, computed once."""
+"""Unit vectors of images from a pretrained encoder's feature maps, computed once and kept."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from rich.console import Console
-from torch import Tensor, nn
 
-from kmcl.data import open_dataset
-from kmcl.labelling.image_features import pretrained_extractor
-from kmcl.posthoc.frozen_gp import main_directions
+NUM_DIRECTIONS = 256
 
 
 class Images(NamedTuple):
-    """directions: N x D unit vectors, as `FrozenFeatureGP` compares them, on the main directions of train"""
+    """directions: N x D unit vectors, made as `FrozenFeatureGP` makes them, on main directions of train"""
 
-    directions: Tensor
+    directions: npt.NDArray[np.float32]
     targets: npt.NDArray[np.int8]
 
 
 def read_splits(
     data: str, splits: tuple[str, ...], image_size: int, keep: Path
-) -> tuple[tuple[str, ...], dict[str, Images]]:
-    """The labels, and the images of each split, `train` among them.
+) -> tuple[list[str], dict[str, Images]]:
+    """The labels, and the images of each split.
 
-    keep: folder for the statistics; those that are there are not computed again
+    keep: folder for the vectors; those that are there are not computed again
     """
-    dataset = open_dataset(data)
-    keep.mkdir(parents=True, exist_ok=True)
+    missing = [name for name in splits if not (keep / f"{name}-unit.npz").is_file()]
+    if missing:
+        _write_vectors(data, missing, image_size, keep)
     found = {}
     for name in splits:
-        file = keep / f"{name}.npz"
-        if not file.is_file():
-            extractor = pretrained_extractor(Console(stderr=True), image_size=image_size)
-            described = extractor.describe(dataset.splits[name], name)
-            targets = dataset.splits[name].targets[described.rows]
-            np.savez(file, s=described.statistics, w=described.widths, t=targets)
-        found[name] = np.load(file)
-    train = torch.from_numpy(found["train"]["s"])
-    centre, projection = main_directions(train, found["train"]["w"].tolist())
+        with np.load(keep / f"{name}-unit.npz") as arrays:
+            found[name] = Images(arrays["unit"], arrays["targets"])
+    return json.loads((keep / "labels.json").read_text()), found
 
-    def images(arrays: dict[str, npt.NDArray[np.float32]]) -> Images:
-        projected = (torch.from_numpy(arrays["s"]) - centre) @ projection
-        return Images(nn.functional.normalize(projected, dim=1), arrays["t"].astype(np.int8))
 
-    return dataset.labels, {name: images(arrays) for name, arrays in found.items()}
+def _write_vectors(data: str, missing: list[str], image_size: int, keep: Path) -> None:
+    statistics = {name: _statistics(data, name, image_size, keep) for name in {"train", *missing}}
+    train = statistics["train"]
+    centre, deviations = train["s"].mean(axis=0), train["s"].std(axis=0)
+    shares = np.concatenate([np.full(width, width**-0.5) for width in train["w"].tolist()])
+    scale = np.where(deviations > 1e-6, shares / np.maximum(deviations, 1e-6), 0).astype(np.float32)
+    projection = scale[:, None] * _main_directions((train["s"] - centre) * scale)
+    for name in missing:
+        projected = (statistics[name]["s"] - centre) @ projection
+        unit = projected / np.linalg.norm(projected, axis=1, keepdims=True)
+        np.savez(keep / f"{name}-unit.npz", unit=unit.astype(np.float32), targets=statistics[name]["t"])
+
+
+def _main_directions(centred: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """By a randomised range finder with one power iteration."""
+    rng = np.random.default_rng(0)
+    drawn = rng.normal(size=(centred.shape[1], NUM_DIRECTIONS + 16)).astype(np.float32)
+    for _ in range(2):
+        drawn = centred.T @ np.linalg.qr(centred @ drawn)[0]
+    values, vectors = np.linalg.eigh(drawn.T @ drawn)
+    main = drawn @ vectors[:, ::-1][:, :NUM_DIRECTIONS]
+    scaled: npt.NDArray[np.float32] = main / np.sqrt(values[::-1][:NUM_DIRECTIONS])
+    return scaled
+
+
+def _statistics(data: str, name: str, image_size: int, keep: Path) -> dict[str, Any]:
+    file = keep / f"{name}.npz"
+    if not file.is_file():
+        from rich.console import Console
+
+        from kmcl.data import open_dataset
+        from kmcl.labelling.image_features import pretrained_extractor
+
+        dataset = open_dataset(data)
+        keep.mkdir(parents=True, exist_ok=True)
+        (keep / "labels.json").write_text(json.dumps(dataset.labels))
+        described = pretrained_extractor(Console(stderr=True), image_size=image_size).describe(
+            dataset.splits[name], name
+        )
+        targets = dataset.splits[name].targets[described.rows]
+        np.savez(file, s=described.statistics, w=described.widths, t=targets)
+    with np.load(file) as arrays:
+        return {key: arrays[key] for key in ("s", "w", "t")}

@@ -80,9 +80,11 @@ class Memory(nn.Module):
 def test_the_module_is_a_product_and_knows_its_sizes():
     added = AddedLabels(AddedSizes("frozen_gp", 2), Memory(unit_vectors(7, 3)))
     added.weights = torch.randn(6, 2, generator=torch.Generator().manual_seed(5))
+    added.biases = torch.tensor([0.5, -2.0])
     images = unit_vectors(4, 6)
     expected = [
-        [sum(images[n, d] * added.weights[d, k] for d in range(6)) for k in range(2)] for n in range(4)
+        [added.biases[k] + sum(images[n, d] * added.weights[d, k] for d in range(6)) for k in range(2)]
+        for n in range(4)
     ]
     torch.testing.assert_close(added(images), torch.tensor(expected))
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -31,7 +31,7 @@ class UnlabelledCalibration(NamedTuple):
     """The probability sigmoid(slope · f + bias), and from which one the label counts as present.
 
     share:      of unlabelled images that show the label
-    covariance: 2 x 2, of the line's parameters for x = (slope · f, 1): H⁻¹ (q² / P E_P[x xᵀ]) H⁻¹ with
+    covariance: 2 x 2, of the line's parameters for x = (z, 1): H⁻¹ (q² / P E_P[x xᵀ]) H⁻¹ with
                 H = E_U[p (1 - p) x xᵀ]. The P examples decide how well the line is known, and with it q,
                 whose own relative deviation is taken as 1 / √P.
     """
@@ -78,8 +78,9 @@ def calibrate_unlabelled(
     positive_mean = float((positive.mean() - centre) / scale)
     slope, bias = _least_risk((unlabelled - centre) / scale, positive_mean, share)
     slope, bias = slope / scale, bias - slope * centre / scale
-    probabilities = sigmoid(slope * unlabelled + bias)
-    covariance = _covariance(slope * positive, slope * unlabelled, probabilities, share)
+    of_unlabelled = slope * unlabelled + bias
+    probabilities = sigmoid(of_unlabelled)
+    covariance = _covariance(slope * positive + bias, of_unlabelled, probabilities, share)
     return UnlabelledCalibration(slope, bias, half_of_best_f1(probabilities), share, covariance)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-import numpy as np
 import torch
 from rich.console import Console
 from torch import Tensor
@@ -19,10 +18,10 @@ from kmcl.evaluation.ranking import Values
 from kmcl.evaluation.unlabelled import UnlabelledCalibration, calibrate_unlabelled
 from kmcl.models.classifier import Classifier
 from kmcl.models.description import ModelDescription
-from kmcl.models.label_rules import LabelRules, logit, sigmoid
+from kmcl.models.label_rules import LabelRules
 from kmcl.posthoc.added_labels import AddedLabels, AddedSizes, ImageMemory, find_memory
 from kmcl.posthoc.interface import PosthocPart
-from kmcl.posthoc.label_examples import fit_label
+from kmcl.posthoc.label_examples import FittedLabel, fit_label
 from kmcl.training.work_progress import WorkProgress
 
 LEAST_EXAMPLES = 2
@@ -96,8 +95,7 @@ def add_label(
     fitted = fit_label(memory.directions.float(), directions, torch.from_numpy(shows).to(device))
     examples, others = (_values(scores) for scores in (fitted.of_examples, fitted.of_others))
     calibration = calibrate_unlabelled(examples, others, share)
-    weights = calibration.slope * fitted.weights
-    added = _extended(classifier.added, part_name, memory, weights, fitted.sigma)
+    added = _extended(classifier.added, part_name, memory, fitted, calibration)
     rules = _rules_with(description.rules, name, calibration, int(shows.sum()))
     model = Classifier(classifier.encoder, classifier.head, cast("Any", classifier.posthoc), added)
     ranked = float((examples[:, None] > others[None]).mean())
@@ -168,21 +166,26 @@ def _directions(
 
 
 def _extended(
-    former: AddedLabels | None, source: str, memory: ImageMemory, weights: Tensor, sigma: Tensor
+    former: AddedLabels | None,
+    source: str,
+    memory: ImageMemory,
+    fitted: FittedLabel,
+    calibration: UnlabelledCalibration,
 ) -> AddedLabels:
     """Former labels and the new one."""
-    num_former = 0 if former is None else former.sizes.num_labels
-    added = AddedLabels(AddedSizes(source, num_former + 1), cast("Any", memory)).to(weights)
+    place = 0 if former is None else former.sizes.num_labels
+    added = AddedLabels(AddedSizes(source, place + 1), cast("Any", memory)).to(fitted.weights)
     if former is not None:
-        added.weights[:, :num_former], added.sigma[:num_former] = former.weights, former.sigma
-    added.weights[:, num_former], added.sigma[num_former] = weights, sigma
+        for name, buffer in former.named_buffers():
+            getattr(added, name)[..., :place] = buffer
+    added.weights[:, place] = calibration.slope * fitted.weights
+    added.biases[place], added.sigma[place] = calibration.bias, fitted.sigma
     return added
 
 
 def _rules_with(
     rules: LabelRules, name: str, calibration: UnlabelledCalibration, num_examples: int
 ) -> LabelRules:
-    score = float(sigmoid(logit(np.array([calibration.threshold])) - calibration.bias)[0])
     guarantee = rules.guarantee
     if guarantee is not None:  # the share of an image's labels that are found is not that of more labels
         not_given = (*guarantee.not_given, name)
@@ -193,9 +196,9 @@ def _rules_with(
     return replace(
         rules,
         labels=(*rules.labels, name),
-        thresholds=(*rules.score_thresholds.tolist(), score),
+        thresholds=(*rules.score_thresholds.tolist(), calibration.threshold),
         temperatures=(*rules.temperature_values.tolist(), 1.0),
-        biases=(*rules.bias_values.tolist(), calibration.bias),
+        biases=(*rules.bias_values.tolist(), 0.0),
         probability_intervals=None if intervals is None else (*intervals, row),
         cooccurrence=None if together is None else (*together, ()),
         threshold_support=None if support is None else (*support, num_examples),

@@ -48,15 +48,17 @@ class AddedSizes:
 
 
 class AddedLabels(nn.Module):
-    """The logits of K added labels, w_k · u, with u the unit vector of a part that remembers images.
+    """The logits of K added labels, w_k · u + b_k, with u the unit vector of a part that remembers images.
 
-    `kmcl.posthoc.label_examples` fits w. The label's bias is in the calibration.
+    `kmcl.posthoc.label_examples` fits w up to a factor, `kmcl.evaluation.unlabelled` this factor and b: they
+    are calibrated already.
 
     memory: the part that remembers the training images
     sigma:  K, standard deviations of the covariance that the images with a label and the others share
     """
 
     weights: Tensor
+    biases: Tensor
     sigma: Tensor
 
     def __init__(self, sizes: AddedSizes, memory: nn.Module) -> None:
@@ -64,6 +66,7 @@ class AddedLabels(nn.Module):
         self.source = sizes.source
         width = cast("ImageMemory", memory).directions.shape[1]
         self.register_buffer("weights", torch.zeros(width, sizes.num_labels))
+        self.register_buffer("biases", torch.zeros(sizes.num_labels))
         self.register_buffer("sigma", torch.ones(sizes.num_labels))
 
     @property
@@ -72,4 +75,4 @@ class AddedLabels(nn.Module):
 
     @without_autocast
     def forward(self, directions: Float[Tensor, "B D"]) -> Float[Tensor, "B K"]:
-        return at_least_float32(directions) @ self.weights
+        return at_least_float32(directions) @ self.weights + self.biases
