@@ -114,7 +114,10 @@ def running_label_studio(folder: Path, port: int, seconds: float = 1800) -> Iter
         "HOME": str(home),
         "COLLECT_ANALYTICS": "false",
         "LATEST_VERSION_CHECK": "false",
-        "ML_BLOCK_LOCAL_IP": "false",  # a backend on this machine
+        "SENTRY_DSN": "",
+        # A backend on this machine, and the webhook that is made for it.
+        "ML_BLOCK_LOCAL_IP": "false",
+        "SSRF_PROTECTION_ENABLED": "false",
     }
     environment = {**os.environ, **settings}
     environment.pop("PYTHONPATH", None)
