@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -24,6 +25,11 @@ LEAST_VAL_IMAGES = 20
 LEAST_DEVIATION = 1e-6
 NUM_STAGES = 1
 """Of the tapped stages, the first: later ones have learned to ignore noise, blur and compression."""
+STAGE_FROM = 2.5
+STAGE_WEIGHT = 3.0
+"""A stage counts only from so many deviations above the mean of val on, and then more than the other numbers.
+It does not see what an image shows, so below that it would only blur what the others say.
+"""
 
 
 class UnfamiliarityOptions(PosthocOptions):
@@ -33,16 +39,16 @@ class UnfamiliarityOptions(PosthocOptions):
 class Unfamiliarity(PosthocPart):
     """The share of val that is less unlike the training images; it corrects no logits.
 
-    Three numbers d_g say how unlike them an image is: a Mahalanobis distance of the mean and deviation of
-    each channel of its maps of a frozen stage (`GaussianDistance`; where there are frozen stages), the share
-    of the encoder's pooled features outside their main directions (`DirectionResidual`), and the energy of
-    the head's logits f_k, negative, -Σ_k log(1 + exp f_k) (JointEnergy). With their means m_g and deviations
-    s_g over val, z_g = (d_g - m_g) / s_g, an image is the more unlike the training images the larger
+    Three numbers say how unlike them an image is: the energy e of the corrected logits f_k, negative,
+    -Σ_k log(1 + exp f_k) (JointEnergy); the share r of the encoder's pooled features outside their main
+    directions (`DirectionResidual`); and, where there are frozen stages, a Mahalanobis distance d of the mean
+    and deviation of each channel of the maps of one (`GaussianDistance`). Each is standardised by its mean
+    and deviation over val, to z_e, z_r and z_d. An image is the more unlike the training images the larger
 
-        t = Σ_g z_g + max(0, z_g)² / 2
+        t = φ(z_e) + φ(z_r) + 3 φ(max(0, z_d - 2.5))        where φ(z) = z + max(0, z)² / 2
 
-    is: each term grows about as the logarithm of a normal distribution's upper tail falls, so that t, as
-    Fisher's method, adds up evidence. The unfamiliarity is the share of val whose t is smaller (`ValShares`).
+    is: φ grows about as the logarithm of a normal distribution's upper tail falls, so that t, as Fisher's
+    method, adds up evidence. The unfamiliarity is the share of val whose t is smaller (`ValShares`).
     """
 
     Options = UnfamiliarityOptions
@@ -52,6 +58,9 @@ class Unfamiliarity(PosthocPart):
 
     means: Tensor
     deviations: Tensor
+    starts: Tensor
+    floors: Tensor
+    weights: Tensor
 
     def __init__(self, encoder: Encoder, num_labels: int, *, num_quantiles: int = 1) -> None:
         super().__init__()
@@ -61,6 +70,13 @@ class Unfamiliarity(PosthocPart):
         self.distances = nn.ModuleList([*of_stages, DirectionResidual(encoder.feature_dim)])
         self.register_buffer("means", torch.zeros(1 + len(self.widths)))
         self.register_buffer("deviations", torch.ones(1 + len(self.widths)))
+        for name, of_stage, of_others in (
+            ("starts", STAGE_FROM, 0.0),
+            ("floors", 0.0, -math.inf),
+            ("weights", STAGE_WEIGHT, 1.0),
+        ):
+            values = torch.tensor([of_others, *[of_stage] * len(stages), of_others])
+            self.register_buffer(name, values, persistent=False)
         self.shares = ValShares(num_quantiles)
         self._num_val_images = num_quantiles
 
@@ -111,7 +127,8 @@ class Unfamiliarity(PosthocPart):
     ) -> Float[Tensor, " B"]:
         """t."""
         standardised = (self._components(observations, logits) - self.means) / self.deviations
-        return (standardised + standardised.clamp(min=0).square() / 2).sum(dim=1)
+        counted = torch.maximum(standardised - self.starts, self.floors)
+        return (counted + counted.relu().square() / 2) @ self.weights
 
     def _components(self, observations: Tensor, logits: Tensor) -> Tensor:
         distances = [
