@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pydicom
 import torch
+from annotation_files import annotation_files
 from mutation import damaged
 from other_files import other_files
 from PIL import Image
@@ -33,7 +35,7 @@ HANG_SECONDS = 60
 """Of processor time: a process that others keep waiting does not hang."""
 BLOCKED_SECONDS = 900
 """Of the clock, for what waits without using the processor."""
-FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF")
 
 
 class Kind(NamedTuple):
@@ -63,6 +65,10 @@ def kinds(folder: Path) -> list[Kind]:
         path = folder / f"image.{file_format.lower()}"
         picture.save(path, file_format, **({"compression": "tiff_lzw"} if file_format == "TIFF" else {}))
         add("image", path, lambda path=path: decode_image(path, 32))
+
+    dicom = folder / "image.dcm"
+    _write_dicom(dicom, rng.integers(0, 4096, (40, 48), dtype=np.uint16))
+    add("image", dicom, lambda: decode_image(dicom, 32))
 
     for number in range(8):
         picture.save(folder / f"{number}.png")
@@ -102,9 +108,25 @@ def kinds(folder: Path) -> list[Kind]:
     torch.save({"state_dict": {"a": torch.zeros(50)}, "epoch": 3}, buffer)
     checkpoint.write_bytes(buffer.getvalue())
     add("checkpoint", checkpoint, lambda: check_checkpoint(checkpoint))
-    for other in other_files(folder):
+    for other in (*other_files(folder), *annotation_files(folder / "annotations")):
         add(*other)
     return made
+
+
+def _write_dicom(path: Path, pixels: np.ndarray) -> None:
+    meta = pydicom.dataset.FileMetaDataset()
+    meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
+    meta.MediaStorageSOPClassUID = pydicom.uid.SecondaryCaptureImageStorage
+    meta.MediaStorageSOPInstanceUID = "1.2.3"
+    header = pydicom.dataset.Dataset()
+    header.file_meta = meta
+    header.Rows, header.Columns = pixels.shape
+    header.SamplesPerPixel, header.PixelRepresentation = 1, 0
+    header.PhotometricInterpretation = "MONOCHROME2"
+    header.BitsAllocated, header.BitsStored, header.HighBit = 16, 12, 11
+    header.WindowCenter, header.WindowWidth = "2000", "3000"
+    header.PixelData = pixels.tobytes()
+    header.save_as(path, enforce_file_format=True)
 
 
 class HangError(BaseException):
