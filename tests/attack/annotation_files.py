@@ -22,7 +22,7 @@ from kmcl.labelling.findings_table import correct_labels
 from kmcl.serving.image_sources import ImageSource
 from kmcl.serving.prediction_job import PredictionJob
 
-NUM_IMAGES = 12
+NUM_IMAGES = 24
 LABELS = ("ant", "bee")
 CVAT = """<?xml version="1.0" encoding="utf-8"?>
 <annotations><version>1.1</version><meta><task><labels>
@@ -100,11 +100,11 @@ def _cvat(folder: Path, dataset: Dataset, table: Path) -> Iterator[OtherFile]:
 
 def _yolo(folder: Path, dataset: Dataset, table: Path) -> Iterator[OtherFile]:
     for part in ("train", "val"):
-        write_images(folder / "images" / part, [f"{n}.png" for n in range(6)])
+        write_images(folder / "images" / part, [f"{n}.png" for n in range(12)])
         (folder / "labels" / part).mkdir(parents=True)
-        for n in range(6):
+        for n in range(12):
             (folder / "labels" / part / f"{n}.txt").write_text(f"{n % 2} 0.5 0.5 0.2 0.2\n")
-    (folder / "train.txt").write_text("".join(f"./images/train/{n}.png\n" for n in range(6)))
+    (folder / "train.txt").write_text("".join(f"./images/train/{n}.png\n" for n in range(12)))
     described = folder / "data.yaml"
     described.write_text(f"path: .\ntrain: train.txt\nval: images/val\nnames: [{', '.join(LABELS)}]\n")
     for path in (described, folder / "train.txt", folder / "labels/train/1.txt"):

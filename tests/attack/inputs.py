@@ -1,4 +1,7 @@
-"""Damaged files of every kind that is read: each is read, or refused with an InputError, in time."""
+"""Damaged files of every kind that is read: each is read, or refused with an InputError, in time.
+
+A process of its own reads them; one that dies is a failure, and another goes on.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,12 @@ import io
 import os
 import random
 import signal
+import subprocess
+import sys
 import traceback
 import warnings
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +41,7 @@ HANG_SECONDS = 60
 """Of processor time: a process that others keep waiting does not hang."""
 BLOCKED_SECONDS = 900
 """Of the clock, for what waits without using the processor."""
+WORKER = "--worker"
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF")
 
 
@@ -135,6 +142,28 @@ class HangError(BaseException):
 
 def main() -> None:
     seed, seconds, folder = arguments()
+    tally, has_read = Tally(seconds, folder), True
+    for number in count():
+        if tally.time_left <= 0 or not has_read:
+            break
+        own = folder / str(number)
+        own.mkdir()
+        command = [sys.executable, __file__, str(seed + number), str(tally.time_left), str(own), WORKER]
+        status = subprocess.run(command).returncode
+        has_read = (own / "now.txt").is_file()
+        tally.add(own / "result.json")
+        if status and has_read:
+            path = Path((own / "now.txt").read_text())
+            kept = folder / f"failure-{number}-{path.name}"
+            kept.write_bytes(path.read_bytes())
+            tally.fail(f"{kept}: status {status} of the process that read it")
+        elif status:
+            tally.fail(f"status {status} before the first file; see {folder / 'output.txt'}")
+    tally.finish()
+
+
+def attack() -> None:
+    seed, seconds, folder = arguments()
     os.environ["KMCL_CACHE"] = str(folder / "cache")
     warnings.simplefilter("ignore")
     for number in (signal.SIGPROF, signal.SIGALRM):
@@ -146,6 +175,7 @@ def main() -> None:
     while tally.time_left > 0:
         kind = rng.choice(attacked)
         content = damaged(kind.content, rng)
+        (folder / "now.txt").write_text(str(kind.path))
         kind.path.write_bytes(content)  # it stays there if the process dies
         outcome = _outcome(kind)
         tally.count(kind.name)
@@ -180,4 +210,4 @@ def _hang(number: int, frame: object) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    attack() if WORKER in sys.argv else main()

@@ -79,7 +79,7 @@ def _describe_json(path: Path) -> str:
 
 
 def is_coco(path: Path) -> bool:
-    if path.suffix.lower() != ".json":
+    if path.suffix.lower() != ".json" or not os.path.isfile(path):
         return False
     sample = _sample(path)
     return '"images"' in sample and ('"annotations"' in sample or '"categories"' in sample)

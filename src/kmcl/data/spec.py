@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kmcl.data.recognition import TABLE_SUFFIXES, describe_source
 from kmcl.errors import InputError, suggest
+from kmcl.home_folder import expand_home
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,10 @@ def parse_dataset_spec(spec: str, kinds: Iterable[str]) -> DatasetSpec:
     if kind in known:
         if colon and not location:
             raise InputError(f"dataset spec {spec!r} names no location after the colon, as in {kind}:PATH")
-        return DatasetSpec(kind, Path(location).expanduser() if location else None)
+        return DatasetSpec(kind, expand_home(location) if location else None)
     if text.lower().endswith(TABLE_SUFFIXES):
-        return DatasetSpec("table", Path(text).expanduser())
-    if reason := describe_source(Path(text).expanduser()):
+        return DatasetSpec("table", expand_home(text))
+    if reason := describe_source(expand_home(text)):
         raise InputError(f"{text} {reason}")
     raise InputError(
         f"unknown kind of dataset {kind!r} in {spec!r}{suggest(kind, known)}; known are {', '.join(known)}"
