@@ -1,4 +1,7 @@
-"""Damaged files of every kind that is read: each is read, or refused with an InputError, in time."""
+"""Damaged files of every kind that is read: each is read, or refused with an InputError, in time.
+
+A process of its own reads them; one that dies is a failure, and another goes on.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,19 @@ import io
 import os
 import random
 import signal
+import subprocess
+import sys
 import traceback
 import warnings
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pydicom
 import torch
+from annotation_files import annotation_files
 from mutation import damaged
 from other_files import other_files
 from PIL import Image
@@ -33,7 +41,8 @@ HANG_SECONDS = 60
 """Of processor time: a process that others keep waiting does not hang."""
 BLOCKED_SECONDS = 900
 """Of the clock, for what waits without using the processor."""
-FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
+WORKER = "--worker"
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF")
 
 
 class Kind(NamedTuple):
@@ -63,6 +72,10 @@ def kinds(folder: Path) -> list[Kind]:
         path = folder / f"image.{file_format.lower()}"
         picture.save(path, file_format, **({"compression": "tiff_lzw"} if file_format == "TIFF" else {}))
         add("image", path, lambda path=path: decode_image(path, 32))
+
+    dicom = folder / "image.dcm"
+    _write_dicom(dicom, rng.integers(0, 4096, (40, 48), dtype=np.uint16))
+    add("image", dicom, lambda: decode_image(dicom, 32))
 
     for number in range(8):
         picture.save(folder / f"{number}.png")
@@ -102,9 +115,25 @@ def kinds(folder: Path) -> list[Kind]:
     torch.save({"state_dict": {"a": torch.zeros(50)}, "epoch": 3}, buffer)
     checkpoint.write_bytes(buffer.getvalue())
     add("checkpoint", checkpoint, lambda: check_checkpoint(checkpoint))
-    for other in other_files(folder):
+    for other in (*other_files(folder), *annotation_files(folder / "annotations")):
         add(*other)
     return made
+
+
+def _write_dicom(path: Path, pixels: np.ndarray) -> None:
+    meta = pydicom.dataset.FileMetaDataset()
+    meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
+    meta.MediaStorageSOPClassUID = pydicom.uid.SecondaryCaptureImageStorage
+    meta.MediaStorageSOPInstanceUID = "1.2.3"
+    header = pydicom.dataset.Dataset()
+    header.file_meta = meta
+    header.Rows, header.Columns = pixels.shape
+    header.SamplesPerPixel, header.PixelRepresentation = 1, 0
+    header.PhotometricInterpretation = "MONOCHROME2"
+    header.BitsAllocated, header.BitsStored, header.HighBit = 16, 12, 11
+    header.WindowCenter, header.WindowWidth = "2000", "3000"
+    header.PixelData = pixels.tobytes()
+    header.save_as(path, enforce_file_format=True)
 
 
 class HangError(BaseException):
@@ -112,6 +141,28 @@ class HangError(BaseException):
 
 
 def main() -> None:
+    seed, seconds, folder = arguments()
+    tally, has_read = Tally(seconds, folder), True
+    for number in count():
+        if tally.time_left <= 0 or not has_read:
+            break
+        own = folder / str(number)
+        own.mkdir()
+        command = [sys.executable, __file__, str(seed + number), str(tally.time_left), str(own), WORKER]
+        status = subprocess.run(command).returncode
+        has_read = (own / "now.txt").is_file()
+        tally.add(own / "result.json")
+        if status and has_read:
+            path = Path((own / "now.txt").read_text())
+            kept = folder / f"failure-{number}-{path.name}"
+            kept.write_bytes(path.read_bytes())
+            tally.fail(f"{kept}: status {status} of the process that read it")
+        elif status:
+            tally.fail(f"status {status} before the first file; see {folder / 'output.txt'}")
+    tally.finish()
+
+
+def attack() -> None:
     seed, seconds, folder = arguments()
     os.environ["KMCL_CACHE"] = str(folder / "cache")
     warnings.simplefilter("ignore")
@@ -124,6 +175,7 @@ def main() -> None:
     while tally.time_left > 0:
         kind = rng.choice(attacked)
         content = damaged(kind.content, rng)
+        (folder / "now.txt").write_text(str(kind.path))
         kind.path.write_bytes(content)  # it stays there if the process dies
         outcome = _outcome(kind)
         tally.count(kind.name)
@@ -158,4 +210,4 @@ def _hang(number: int, frame: object) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    attack() if WORKER in sys.argv else main()

@@ -35,14 +35,14 @@ def other_files(folder: Path) -> Iterator[OtherFile]:
         yield from write(folder / write.__name__.strip("_"))
 
 
-def _images(folder: Path, names: list[str]) -> None:
+def write_images(folder: Path, names: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        Image.new("RGB", (8, 6)).save(folder / name)
+    for number, name in enumerate(names):
+        Image.new("RGB", (8, 6), (number, 77, 0)).save(folder / name)
 
 
 def _parquet(folder: Path) -> Iterator[OtherFile]:
-    _images(folder, [f"{n}.png" for n in range(8)])
+    write_images(folder, [f"{n}.png" for n in range(8)])
     labels = [["cat", "dog"][: n % 3] for n in range(24)]
     rows = {"image": [f"{n % 8}.png" for n in range(24)], "labels": labels}
     pd.DataFrame(rows).to_parquet(folder / "labels.parquet")
@@ -55,7 +55,7 @@ def _coco(folder: Path) -> Iterator[OtherFile]:
     categories = [{"id": 1, "name": "person"}, {"id": 18, "name": "dog"}]
     for part in ("train2014", "val2014"):
         names = {number: f"COCO_{part}_{number:012}.jpg" for number in range(12)}
-        _images(folder / part, list(names.values()))
+        write_images(folder / part, list(names.values()))
         content = {
             "images": [{"id": number, "file_name": name} for number, name in names.items()],
             "annotations": [
@@ -72,7 +72,7 @@ def _coco(folder: Path) -> Iterator[OtherFile]:
 
 def _voc(folder: Path) -> Iterator[OtherFile]:
     names = [f"{number:06}" for number in range(12)]
-    _images(folder / "JPEGImages", [f"{name}.jpg" for name in names])
+    write_images(folder / "JPEGImages", [f"{name}.jpg" for name in names])
     for below in ("Annotations", "ImageSets/Main"):
         (folder / below).mkdir(parents=True)
     found = "<object><name>dog</name><difficult>0</difficult><bndbox><xmin>1</xmin></bndbox></object>"
@@ -88,7 +88,7 @@ def _voc(folder: Path) -> Iterator[OtherFile]:
 def _adp(folder: Path) -> Iterator[OtherFile]:
     codes = [*"ECHSAMNGT", "E.M", "E.M.S", "C.D", "N.G", "N.G.M"]
     names = [f"{number:03}.png_crop_{number}.png" for number in range(20)]
-    _images(folder / "img_res_1um_bicubic", names)
+    write_images(folder / "img_res_1um_bicubic", names)
     (folder / "splits").mkdir()
     rows = [",".join([name, *(str((n + k) % 2) for k in range(len(codes)))]) for n, name in enumerate(names)]
     path = folder / "ADP_EncodedLabels_Release1_Flat.csv"
@@ -102,7 +102,7 @@ def _chestxray(folder: Path) -> Iterator[OtherFile]:
         "OriginalImage[Width,Height],OriginalImagePixelSpacing[x,y],"
     )
     names = [f"{number:08}_000.png" for number in range(12)]
-    _images(folder / "images", names)
+    write_images(folder / "images", names)
     rows = [
         f"{name},{'Mass|Hernia' if n % 2 else 'No Finding'},0,{n},058Y,M,PA,2682,2749,0.143,0.143,"
         for n, name in enumerate(names)

@@ -20,7 +20,9 @@ class Process(Protocol):
     """Its status is that of `subprocess`: negative where a signal ended it."""
 
     def poll(self) -> int | None: ...
-    def wait(self, seconds: float) -> int | None: ...
+    def wait(self, seconds: float) -> int | None:
+        """Its status; None if it does not end in this time, while which it has the processor or sleeps."""
+
     def send_signal(self, sign: signal.Signals) -> None: ...
 
 
@@ -40,10 +42,7 @@ class Fresh:
         return self._process.poll()
 
     def wait(self, seconds: float) -> int | None:
-        try:
-            return self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return None
+        return _wait(self, OwnTime(self._process.pid), seconds)
 
     def send_signal(self, sign: signal.Signals) -> None:
         self._process.send_signal(sign)
@@ -69,14 +68,43 @@ class Copy:
         return self._status
 
     def wait(self, seconds: float) -> int | None:
-        end = time.monotonic() + seconds
-        while self.poll() is None and time.monotonic() < end:
-            time.sleep(0.005)
-        return self._status
+        return _wait(self, OwnTime(self._pid), seconds)
 
     def send_signal(self, sign: signal.Signals) -> None:
         if self.poll() is None:  # not yet waited for, so the number is still its own
             os.kill(self._pid, sign)
+
+
+class OwnTime:
+    """The time in which a process has the processor or sleeps; what it waits for others is not its own."""
+
+    def __init__(self, pid: int) -> None:
+        self._file = Path(f"/proc/{pid}/stat")
+        self._spent, self._last = 0.0, time.monotonic()
+        self._used = self._state()[1]
+
+    def spent(self) -> float:
+        """Seconds since the beginning."""
+        now = time.monotonic()
+        is_ready, used = self._state()
+        passed = now - self._last
+        self._spent += min(passed, used - self._used) if is_ready else passed
+        self._last, self._used = now, used
+        return self._spent
+
+    def _state(self) -> tuple[bool, float]:
+        """Whether it could run, and its seconds of processor time."""
+        try:
+            fields = self._file.read_text().rpartition(") ")[2].split()
+        except OSError:  # it has ended, or there is no /proc
+            return False, 0.0
+        return fields[0] == "R", sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def _wait(process: Process, time_of: OwnTime, seconds: float) -> int | None:
+    while (status := process.poll()) is None and time_of.spent() < seconds:
+        time.sleep(0.02)
+    return status
 
 
 start_fresh = Fresh

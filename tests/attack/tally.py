@@ -9,6 +9,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+WRITE_SECONDS = 5
+
 
 class Tally:
     """Counts and failures of one part; threads may share it."""
@@ -19,6 +21,7 @@ class Tally:
         self._counts: Counter[str] = Counter()
         self._failures: list[str] = []
         self._lock = threading.Lock()
+        self._written = time.monotonic()
 
     @property
     def time_left(self) -> float:
@@ -27,6 +30,17 @@ class Tally:
     def count(self, what: str, number: int = 1) -> None:
         with self._lock:
             self._counts[what] += number
+            if time.monotonic() > self._written + WRITE_SECONDS:
+                self._write()
+
+    def add(self, result: Path) -> None:
+        """Count what another process has counted."""
+        if result.is_file():
+            found = json.loads(result.read_text())
+            with self._lock:
+                self._counts.update(found["counts"])
+                self._failures += found["failures"]
+                self._write()
 
     def fail(self, what: str) -> None:
         with self._lock:
@@ -39,7 +53,10 @@ class Tally:
 
     def _write(self) -> None:
         result = {"counts": self._counts, "failures": self._failures}
-        (self.folder / "result.json").write_text(json.dumps(result, indent=2))
+        file = self.folder / "result.json"
+        file.with_suffix(".partial").write_text(json.dumps(result, indent=2))
+        file.with_suffix(".partial").replace(file)  # whole, whenever the process dies
+        self._written = time.monotonic()
 
 
 def arguments() -> tuple[int, float, Path]:

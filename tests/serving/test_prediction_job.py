@@ -18,6 +18,7 @@ from PIL import Image
 
 from kmcl.errors import InputError
 from kmcl.serving import engine, prediction_job
+from kmcl.serving.image_sources import check_record
 from kmcl.serving.prediction_job import Part, PredictionJob, chunk_size, parts_folder
 from predicting_process import CHUNK_IMAGES, predict_to
 
@@ -186,6 +187,42 @@ def test_a_folder_without_a_manifest(pictures: Path, tmp_path: Path, remnant: bo
         with pytest.raises(InputError, match="cannot be written"):
             predict_to(output, [str(pictures)])
         assert (folder / "thesis.tex").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("manifest.json", '"about"', "[" * 2000 + '"about"'),
+        ("manifest.json", '"num_images": 43', '"num_images": 1e999'),
+        ("manifest.json", '"num_images": 43', '"num_images": 4'),
+        ("manifest.json", '"about": {', '"about": 5, "x": {'),
+        ("manifest.json", '"offsets": [', '"offsets": ["a",'),
+        ("images.jsonl", '"', "{"),
+        ("images.jsonl", '"', '[" '),
+        ("images.jsonl", "\n", ""),
+        ("images.jsonl", '"', '{"archive": "a", "member": 5} "'),
+    ],
+)
+def test_damaged_files_of_an_interrupted_job_are_refused(
+    pictures: Path, tmp_path: Path, name: str, before: str, after: str
+):
+    output = tmp_path / "scores.csv"
+    predict_to(output, [str(pictures)], "1/2")
+    path = parts_folder(output) / name
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after))
+    with pytest.raises(InputError, match=r"scores\.csv\.parts: is not a folder of predictions: remove it"):
+        predict_to(output, [str(pictures)], "2/2")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [5, None, ["a.png"], {}, {"archive": "a.tar", "member": "b", "offset": "c", "size": 1}, {"data": "x"}],
+)
+def test_what_is_no_record_of_an_image(record: object):
+    with pytest.raises(TypeError, match="is no image"):
+        check_record(record)
 
 
 @pytest.mark.parametrize("num_parts", [1, 2, 7, 64])

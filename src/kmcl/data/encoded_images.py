@@ -122,10 +122,15 @@ class ArrowImages:
 
 
 def open_arrow(path: Path) -> Any:
-    """A table of pyarrow over the file; its cells are read when they are accessed."""
+    """A table of pyarrow over the file; its cells are read when they are accessed.
+
+    Where they begin is checked at once: pyarrow would follow wrong positions out of the file.
+    """
     import pyarrow as pa
 
-    return pa.ipc.open_stream(pa.memory_map(str(path))).read_all()
+    table = pa.ipc.open_stream(pa.memory_map(str(path))).read_all()
+    table.validate(full=True)
+    return table
 
 
 def _filled(content: bytes | None, name: str) -> bytes:

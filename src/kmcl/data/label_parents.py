@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import yaml
 
 from kmcl.data.dataset import UNKNOWN, Dataset, Split
-from kmcl.data.files import require_file
+from kmcl.data.yaml_files import read_yaml
 from kmcl.errors import InputError, suggest
+from kmcl.home_folder import expand_home
 
 Parents = Mapping[str, tuple[str, ...]]
 """The parents of each label that has any."""
@@ -27,11 +27,8 @@ def read_parents(given: Path | Mapping[str, Sequence[str]], folder: Path) -> Par
     folder: where a relative path starts
     """
     if isinstance(given, Path):
-        path = require_file(folder / given.expanduser(), "parents")
-        try:
-            content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            raise InputError(f"parents {path} cannot be read as YAML: {error}") from error
+        path = folder / expand_home(given)
+        content = read_yaml(path, "parents")
         if not isinstance(content, dict) or not content:
             raise InputError(f"parents {path} must name the parents of labels, as in 'dog: animal'")
     else:

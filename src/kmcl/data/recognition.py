@@ -121,7 +121,7 @@ def _is_medmnist(path: Path) -> bool:
 
 
 def is_coco(path: Path) -> bool:
-    if path.suffix.lower() != ".json":
+    if path.suffix.lower() != ".json" or not os.path.isfile(path):
         return False
     sample = _sample(path)
     return '"images"' in sample and ('"annotations"' in sample or '"categories"' in sample)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kmcl.data.recognition import TABLE_SUFFIXES, recognise
 from kmcl.errors import InputError, suggest
+from kmcl.home_folder import expand_home
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,10 @@ def parse_dataset_spec(spec: str, kinds: Iterable[str]) -> DatasetSpec:
     if kind in known:
         if colon and not location:
             raise InputError(f"dataset spec {spec!r} names no location after the colon, as in {kind}:PATH")
-        return DatasetSpec(kind, Path(location).expanduser() if location else None)
+        return DatasetSpec(kind, expand_home(location) if location else None)
     if text.lower().endswith(TABLE_SUFFIXES):
-        return DatasetSpec("table", Path(text).expanduser())
-    if found := recognise(Path(text).expanduser()):
+        return DatasetSpec("table", expand_home(text))
+    if found := recognise(expand_home(text)):
         if found.kind in known:
             return DatasetSpec(found.kind, found.location)
         raise InputError(f"{text} {found.text}")

@@ -93,8 +93,11 @@ def files_in_tar(path: Path) -> Iterator[TarMember]:
     require_file(path, "archive")
     num_bytes = path.stat().st_size
     try:
-        with tarfile.open(path, "r:") as archive:
+        # A name in another encoding is shown with question marks; the file is found by its position.
+        with tarfile.open(path, "r:", errors="replace") as archive:
             while (member := archive.next()) is not None:
+                if member.size < 0:  # or the next header would be looked for here again
+                    raise InputError(f"archive {path} is damaged at {member.name}")
                 archive.members = []  # type: ignore[attr-defined]  # tarfile keeps them all
                 if not member.isreg() or any(
                     part.startswith(".") and part != "." for part in PurePosixPath(member.name).parts
@@ -103,7 +106,9 @@ def files_in_tar(path: Path) -> Iterator[TarMember]:
                 if member.offset_data + member.size > num_bytes:
                     raise InputError(f"archive {path} is cut off within {member.name}")
                 yield TarMember(path, member.name, member.offset_data, member.size)
-    except tarfile.TarError as error:
+    except InputError:
+        raise
+    except (tarfile.TarError, EOFError, LookupError, ValueError) as error:
         raise InputError(f"archive {path} is not a readable, uncompressed tar file: {error}") from error
     except OSError as error:
         raise InputError(f"archive {path} cannot be read: {error.strerror}") from error

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from kmcl.data.encoded_images import decode_bytes
 from kmcl.errors import InputError
+from kmcl.storage.archives import ARCHIVE_ERRORS
 
 
 class ZippedImages:
@@ -42,7 +43,7 @@ class ZippedImages:
                 return self._archive().read(str(self.names[index]))
         except KeyError:
             raise InputError(f"image {self.name(index)} does not exist") from None
-        except (OSError, RuntimeError, ValueError, NotImplementedError, zipfile.BadZipFile) as error:
+        except ARCHIVE_ERRORS as error:
             raise InputError(f"image {self.name(index)} cannot be read: {error}") from error
 
     def load(self, index: int, min_side: int | None = None) -> npt.NDArray[np.uint8]:

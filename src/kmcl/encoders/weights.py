@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import urllib.error
 import urllib.request
-from pathlib import Path
 from ssl import SSLError
 from typing import Any
 
@@ -18,6 +17,7 @@ from kmcl.encoders.registry import ENCODERS
 from kmcl.encoders.torchvision_operators import declare_missing_operators
 from kmcl.encoders.weights_file import file_state
 from kmcl.errors import InputError
+from kmcl.home_folder import expand_home
 
 declare_missing_operators()
 import timm  # noqa: E402
@@ -75,7 +75,7 @@ def load_weights(backbone: nn.Module, weights: str) -> None:
         return
     if weights in PACKAGES:
         state = PACKAGES[weights].state(backbone, weights)
-    elif (path := Path(weights).expanduser()).is_file():
+    elif (path := expand_home(weights)).is_file():
         state = file_state(backbone, path)
     else:
         raise InputError(f"--weights must be {CHOICES}; '{weights}' is no such word and no such file.")

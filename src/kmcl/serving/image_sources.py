@@ -16,6 +16,7 @@ from kmcl.data.image_paths import LeftOut, images_below, matching_files
 from kmcl.data.recognition import TABLE_SUFFIXES
 from kmcl.data.tar_images import TAR_SUFFIX, TarMember, images_in_tar
 from kmcl.errors import InputError
+from kmcl.home_folder import expand_home
 from kmcl.serving.predictions import ImageLike
 
 LIST_SUFFIX = ".txt"
@@ -24,6 +25,18 @@ COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 
 Record = str | Mapping[str, Any]
 """A path, or where an image is in an archive or a dataset."""
+
+
+def check_record(value: object) -> Record:
+    """The record in a JSON value; TypeError for anything else."""
+    if isinstance(value, str):
+        return value
+    value = dict(value) if isinstance(value, dict) else {}
+    in_archive = {"archive": str, "member": str, "offset": int, "size": int}
+    fields = in_archive if "archive" in value else {"data": str, "split": str, "index": int}
+    if not all(isinstance(value.get(name), kind) for name, kind in fields.items()):
+        raise TypeError(f"{value!r} is no image")
+    return value
 
 
 class ImageSource:
@@ -99,7 +112,7 @@ class ImageSource:
         not read.
         """
         if text not in self._stores:
-            path = Path(text.removeprefix("table:")).expanduser()
+            path = expand_home(text.removeprefix("table:"))
             if not text.startswith(VECTORS) and path.name.lower().endswith(TABLE_SUFFIXES):
                 from kmcl.data.readers.image_columns import images_of_rows
                 from kmcl.data.readers.table_rows import read_rows
@@ -133,7 +146,7 @@ def _kind(text: str) -> str:
 
 
 def _fingerprint(text: str, kind: str) -> list[str | int]:
-    path = Path(text.partition(":")[2] if kind == "dataset" else text).expanduser()
+    path = expand_home(text.partition(":")[2] if kind == "dataset" else text)
     if not path.is_file():
         return [text, str(path.absolute())]
     state = path.stat()

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from kmcl.errors import InputError
-from kmcl.serving.image_sources import Record
+from kmcl.serving.image_sources import Record, check_record
 from kmcl.storage.atomic import STALE_SECONDS, WriteError, rename_folder, write_json
 
 FORMAT = 1
@@ -41,6 +41,8 @@ MAX_CHUNK_IMAGES = 1000
 """What an interruption costs at most, for each process."""
 
 IMAGES, MANIFEST = "images.jsonl", "manifest.json"
+DAMAGED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What a file of the folder raises that something else has changed."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ class PredictionJob:
         self._manifest = manifest
         self._chunk_images = int(manifest["chunk_images"])
         self._offsets: Sequence[int] = manifest["offsets"]
+        if self._chunk_images < 1 or len(self._offsets) != -(-self.num_images // self._chunk_images):
+            raise ValueError("the manifest contradicts itself")
 
     @classmethod
     def begin(
@@ -92,10 +96,10 @@ class PredictionJob:
             _create(folder, about, find, 1 if part is None else part.count)
         try:
             manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-            known = manifest["about"] if manifest["format"] == FORMAT else {}
+            known = dict(manifest["about"]) if manifest["format"] == FORMAT else {}
             job = cls(output, manifest)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{folder}: is not a folder of predictions: remove it to begin again") from error
+        except (OSError, *DAMAGED) as error:
+            raise _damaged(folder) from error
         if job.is_complete and part is None:
             remove_parts(output)
             return cls.begin(output, about, find)
@@ -134,8 +138,12 @@ class PredictionJob:
     def records(self, chunk: int) -> list[Record]:
         """The images of a chunk."""
         with (self.folder / IMAGES).open("rb") as lines:
-            lines.seek(self._offsets[chunk])
-            return [json.loads(next(lines)) for _ in range(self.num_images_of([chunk]))]
+            try:
+                lines.seek(self._offsets[chunk])
+                found = [json.loads(lines.readline()) for _ in range(self.num_images_of([chunk]))]
+                return [check_record(record) for record in found]
+            except DAMAGED as error:
+                raise _damaged(self.folder) from error
 
     def finish(self, join: Callable[[Sequence[Path]], None], *, keep_manifest: bool) -> None:
         """Join the chunks into the output and remove the folder, unless another process did.
@@ -162,6 +170,8 @@ class PredictionJob:
             return bool(json.loads((self.folder / MANIFEST).read_text(encoding="utf-8")).get("complete"))
         except FileNotFoundError:
             return self.output.exists()
+        except DAMAGED as error:
+            raise _damaged(self.folder) from error
 
 
 def parts_folder(output: Path) -> Path:
@@ -245,6 +255,10 @@ def _offsets(path: Path, size: int) -> list[int]:
                 offsets.append(position)
             position += len(line)
     return offsets
+
+
+def _damaged(folder: Path) -> InputError:
+    return InputError(f"{folder}: is not a folder of predictions: remove it to begin again")
 
 
 def _temporary(folder: Path) -> Path:

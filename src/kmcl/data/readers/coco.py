@@ -30,6 +30,7 @@ from kmcl.data.recognition import is_coco
 from kmcl.data.source_cache import Arrays
 from kmcl.data.splitting import draw_splits, finish_splits
 from kmcl.errors import InputError
+from kmcl.home_folder import expand_home
 
 COMMON_STEMS = ("_annotations.coco", "annotations", "coco", "instances_default", "labels", "result")
 
@@ -58,7 +59,7 @@ def read_coco(location: Path, options: CocoOptions) -> Dataset:
     files = _given_files(location, folder, options) or _find_files(location)
     parts = {name: read_instances(path) for name, path in files.items()}
     labels, notes = _labels_of(list(parts.values()))
-    index = FolderIndex(_root_of(folder) if options.images is None else folder / options.images.expanduser())
+    index = FolderIndex(_root_of(folder) if options.images is None else folder / expand_home(options.images))
     splits = {}
     for name, path in files.items():
         arrays = parts[name]
@@ -82,7 +83,7 @@ def read_coco(location: Path, options: CocoOptions) -> Dataset:
 
 def _given_files(location: Path, folder: Path, options: CocoOptions) -> dict[str, Path]:
     chosen = {name: getattr(options, name) for name in SPLIT_NAMES}
-    files = {name: folder / path.expanduser() for name, path in chosen.items() if path is not None}
+    files = {name: folder / expand_home(path) for name, path in chosen.items() if path is not None}
     if files and os.path.isfile(location):
         if "train" in files:
             raise InputError(

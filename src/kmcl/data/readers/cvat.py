@@ -26,6 +26,8 @@ from kmcl.data.readers.annotations import AnnotatedImage, AnnotationOptions, dat
 from kmcl.data.readers.reader import Reader
 from kmcl.data.zipped_images import ZippedImages
 from kmcl.errors import InputError
+from kmcl.home_folder import expand_home
+from kmcl.storage.archives import ARCHIVE_ERRORS
 
 MEMBER = "annotations.xml"
 NO_SUBSET = ("", "default")
@@ -61,14 +63,21 @@ def read_cvat(path: Path, options: CvatOptions) -> Dataset:
 def _opener(path: Path, archive: Path | None) -> Callable[[], IO[bytes]]:
     if archive is None:
         return lambda: path.open("rb")
-    with zipfile.ZipFile(archive) as opened:
-        members = [name for name in opened.namelist() if name.rpartition("/")[2] == MEMBER]
+    members = [name for name in _members(archive) if name.rpartition("/")[2] == MEMBER]
     if len(members) != 1:
         raise InputError(
             f"CVAT archive {path} holds {len(members)} files {MEMBER}, expected one; export one task or the "
             "project in the format 'CVAT for images 1.1'"
         )
     return lambda: zipfile.ZipFile(archive).open(members[0])
+
+
+def _members(archive: Path) -> list[str]:
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            return opened.namelist()
+    except ARCHIVE_ERRORS as error:
+        raise InputError(f"CVAT archive {archive} cannot be read: {error}") from error
 
 
 def _parse(
@@ -94,9 +103,9 @@ def _parse(
                     split = "" if subset.lower() in NO_SUBSET else subset
                     annotated.append(AnnotatedImage(element.get("name", ""), labels, split=split))
                     element.clear()
-    except (ElementTree.ParseError, OSError, ValueError, RuntimeError, zipfile.BadZipFile) as error:
-        if isinstance(error, InputError):
-            raise
+    except InputError:
+        raise
+    except (ElementTree.ParseError, LookupError, *ARCHIVE_ERRORS) as error:
         raise InputError(f"CVAT annotations {path} cannot be read: {error}") from error
     return list(dict.fromkeys(filter(None, listed))), annotated
 
@@ -106,8 +115,7 @@ def _images(
 ) -> ImageStore:
     names = [image.path for image in annotated]
     if archive is not None and chosen is None:
-        with zipfile.ZipFile(archive) as opened:
-            members = set(opened.namelist())
+        members = _members(archive)
         # In the archive of a project, the images of each subset have a folder.
         by_end = {member.partition("images/")[2]: member for member in members if "images/" in member}
         by_name = {member.rpartition("/")[2]: member for member in members}
@@ -121,7 +129,7 @@ def _images(
             return ZippedImages(
                 archive, np.array([member or name for member, name in zip(found, names, strict=True)])
             )
-    folder = path.parent if chosen is None else path.parent / chosen.expanduser()
+    folder = path.parent if chosen is None else path.parent / expand_home(chosen)
     return find_images(names, [folder, folder / "images"], path, FolderIndex(folder))
 
 

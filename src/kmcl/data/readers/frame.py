@@ -13,6 +13,7 @@ from kmcl.data.label_parents import read_parents, with_parents
 from kmcl.data.readers.frame_rows import rows_of_frame
 from kmcl.data.readers.image_columns import ColumnOptions, dataset_from_rows
 from kmcl.data.readers.options import folder_of, parse_options
+from kmcl.home_folder import expand_home
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +36,7 @@ def read_frame(frame: pd.DataFrame, options: Mapping[str, object]) -> Dataset:
     A cell of the column of label names may also be a list of names.
     """
     checked = parse_options(FrameOptions, options, "DataFrame")
-    root = checked.root.expanduser()
+    root = expand_home(checked.root)
     rows = rows_of_frame(frame)
     dataset = dataset_from_rows(rows, checked, name=checked.name, root=root, allow_outside=True)
     if checked.parents is None:

@@ -17,7 +17,7 @@ def features_in_metadata(metadata: Mapping[bytes, bytes] | None) -> Features:
     """From the metadata of an Arrow schema; empty if it has none."""
     try:
         return _checked(json.loads((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return {}
 
 
@@ -26,7 +26,7 @@ def features_in_folder(folder: Path) -> Features:
     for path in (one / name for one in (folder, folder.parent) for name in INFO_FILES):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             continue
         # The older file has such a description for each configuration.
         for info in (content, *(content.values() if isinstance(content, dict) else ())):

@@ -27,6 +27,7 @@ from kmcl.data.image_lookup import FolderIndex, find_images, is_image_name
 from kmcl.data.readers.annotations import AnnotatedImage, AnnotationOptions, dataset_from_annotations
 from kmcl.data.readers.reader import Reader
 from kmcl.errors import InputError
+from kmcl.home_folder import expand_home
 
 CONFIG = "label_config.xml"
 UPLOAD_CODE = re.compile(r"^[0-9a-f]{8}-(?=.)")
@@ -63,7 +64,7 @@ def read_labelstudio(path: Path, options: LabelStudioOptions) -> Dataset:
         raise InputError(
             f"Label Studio export {path} has no annotated task ({num_skipped} without annotation)"
         )
-    folder = path.parent if options.images is None else path.parent / options.images.expanduser()
+    folder = path.parent if options.images is None else path.parent / expand_home(options.images)
     index = FolderIndex(folder)
     images = find_images(_found_names(annotated, index), [folder], path, index)
     notes = [f"left out, skipped or not annotated: {num_skipped} tasks"] if num_skipped else []
@@ -226,13 +227,13 @@ def _found_names(annotated: list[AnnotatedImage], index: FolderIndex) -> list[st
 
 
 def _listed_labels(path: Path, options: LabelStudioOptions) -> list[str]:
-    config = path.with_name(CONFIG) if options.config is None else path.parent / options.config.expanduser()
+    config = path.with_name(CONFIG) if options.config is None else path.parent / expand_home(options.config)
     if options.config is None and not config.is_file():
         return []
     require_file(config, "labeling interface")
     try:
         tags = ElementTree.parse(config).iter()
-    except (ElementTree.ParseError, OSError, ValueError) as error:
+    except (ElementTree.ParseError, LookupError, OSError, ValueError) as error:
         raise InputError(f"labeling interface {config} cannot be read: {error}") from error
     return [
         value

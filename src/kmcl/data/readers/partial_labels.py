@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import yaml
 
 from kmcl.data.dataset import UNKNOWN
-from kmcl.data.files import require_file
 from kmcl.data.readers.name_columns import read_names
 from kmcl.data.readers.row_problems import RowProblem
 from kmcl.data.readers.table_rows import TableRows
 from kmcl.data.readers.table_targets import LabelTargets
+from kmcl.data.yaml_files import read_yaml
 from kmcl.errors import InputError, suggest
+from kmcl.home_folder import expand_home
 
 Sources = Mapping[str, Sequence[str]]
 """The labels that each source annotates."""
@@ -25,11 +25,8 @@ def read_sources(given: Path | Sources, folder: Path) -> Sources:
     """From a mapping, or from a YAML file such as `clinic: [cat, dog]`; `folder`: where its path starts."""
     if not isinstance(given, Path):
         return given
-    path = require_file(folder / given.expanduser(), "sources")
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise InputError(f"sources {path} cannot be read as YAML: {error}") from error
+    path = folder / expand_home(given)
+    content = read_yaml(path, "sources")
     if not isinstance(content, dict) or not all(isinstance(names, list) for names in content.values()):
         raise InputError(
             f"sources {path} must have a list of labels for each source, as in 'clinic: [cat, dog]'"

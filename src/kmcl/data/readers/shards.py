@@ -143,7 +143,7 @@ def _sample(path: Path, image: TarMember, labels: TarMember | None) -> _Sample:
         ):
             raise TypeError("labels must be a list of names")
         return _Sample(image, present, unknown, str(values.get("group", "")))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
             f'shard {path}: {labels.member} must have the labels as in {{"labels": ["cat", "dog"]}}: {error}'
         ) from None
@@ -156,10 +156,10 @@ def _listed_labels(folder: Path, shards: Sequence[Path]) -> list[str] | None:
         index = json.loads(path.read_text(encoding="utf-8"))
         if index["format"] != FORMAT:
             raise ValueError(f"it is of the format {index['format']!r}, expected {FORMAT!r}")
-        labels, listed = [str(label) for label in index["labels"]], set(index["shards"])
+        labels, listed = list(map(str, index["labels"])), set(map(str, index["shards"]))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
     if missing := sorted(listed - {shard.relative_to(folder).as_posix() for shard in shards}):
         raise InputError(f"folder of shards {folder}: {missing[0]} is missing, which {INDEX} names")

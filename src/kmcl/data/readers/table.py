@@ -16,6 +16,7 @@ from kmcl.data.dataset import Dataset
 from kmcl.data.readers.image_columns import ColumnOptions, dataset_from_rows
 from kmcl.data.readers.reader import Reader
 from kmcl.data.readers.table_rows import read_rows
+from kmcl.home_folder import expand_home
 
 
 class TableOptions(ColumnOptions):
@@ -34,7 +35,7 @@ class TableOptions(ColumnOptions):
 def read_table(path: Path, options: TableOptions) -> Dataset:
     """Read a table of images and labels; see the module's description of the format."""
     table = read_rows(path, options.encoding)
-    root = path.parent if options.images is None else path.parent / options.images.expanduser()
+    root = path.parent if options.images is None else path.parent / expand_home(options.images)
     # Most such files are called labels.csv: their folder says more.
     name = path.resolve().parent.name if path.stem == "labels" else path.stem
     return dataset_from_rows(table, options, name=name, root=root, allow_outside=options.allow_outside)

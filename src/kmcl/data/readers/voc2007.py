@@ -105,7 +105,7 @@ def _read_annotation(path: Path, shown: npt.NDArray[np.bool_], difficult: npt.ND
     """Mark which labels the image shows in ordinary and in difficult objects."""
     try:
         root = ElementTree.parse(path).getroot()
-    except (ElementTree.ParseError, OSError, ValueError) as error:
+    except (ElementTree.ParseError, LookupError, OSError, ValueError) as error:
         raise InputError(f"VOC annotation {path} cannot be read: {error}") from error
     # Only children of the root: an object's parts (head, hand, foot) have names too.
     for element in root.findall("object"):

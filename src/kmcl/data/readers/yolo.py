@@ -16,14 +16,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
-import yaml
 
 from kmcl.data.dataset import SPLIT_NAMES, Dataset
 from kmcl.data.files import ImageFiles, require_file
 from kmcl.data.image_lookup import is_image_name, walk_files
 from kmcl.data.readers.annotations import AnnotatedImage, AnnotationOptions, dataset_from_annotations
 from kmcl.data.readers.reader import Reader
+from kmcl.data.yaml_files import read_yaml
 from kmcl.errors import InputError
+from kmcl.home_folder import expand_home
 
 CLASSES = "classes.txt"
 
@@ -79,10 +80,7 @@ def _has_names(path: Path) -> bool:
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise InputError(f"YOLO dataset {path} cannot be read as YAML: {error}") from error
+    content = read_yaml(path, "YOLO dataset")
     if not isinstance(content, dict):
         raise InputError(f"YOLO dataset {path} has no names, train and val")
     return content
@@ -99,8 +97,8 @@ def _class_names(content: dict[str, Any], path: Path) -> list[str]:
 
 def _folders(content: dict[str, Any], path: Path, chosen: Path | None) -> Iterable[tuple[Path, str]]:
     """The folder or list of images of each split."""
-    given = Path(str(content.get("path") or ".")).expanduser()
-    root = path.parent / (chosen.expanduser() if chosen else given)
+    given = expand_home(str(content.get("path") or "."))
+    root = path.parent / (expand_home(chosen) if chosen else given)
     if not os.path.isdir(root):  # the path of another machine
         root = path.parent
     for split in SPLIT_NAMES:
@@ -149,7 +147,7 @@ def _labels_of(image: Path, names: list[str]) -> frozenset[str]:
 
 def _class_number(text: str, num_classes: int) -> int:
     number = float(text)
-    if number != int(number) or not 0 <= number < num_classes:
+    if not 0 <= number < num_classes or number != int(number):
         raise ValueError
     return int(number)
 
@@ -164,6 +162,7 @@ def _label_file(image: Path) -> Path:
 
 
 def _lines(path: Path) -> list[str]:
+    require_file(path, "YOLO file")
     try:
         return path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, ValueError) as error:

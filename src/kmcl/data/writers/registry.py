@@ -10,6 +10,7 @@ from kmcl.data.dataset import Dataset
 from kmcl.data.vectors import refuse_vectors
 from kmcl.data.writers.images import OnImage, new_folder
 from kmcl.errors import InputError, suggest
+from kmcl.home_folder import expand_home
 
 WRITERS = {
     "table": "kmcl.data.writers.table:write_table_folder",
@@ -38,7 +39,7 @@ def write_dataset(dataset: Dataset, target: str, on_image: OnImage | None = None
             f"{', '.join(f'{name}:FOLDER' for name in WRITERS)}"
         )
     refuse_vectors(dataset)
-    folder = Path(location).expanduser()
+    folder = expand_home(location)
     module, _, name = WRITERS[kind].partition(":")
     write: Callable[[Dataset, Path, OnImage | None], str] = getattr(import_module(module), name)
     try:
