@@ -28,6 +28,7 @@ from kmcl.models.label_rules import sigmoid
 LABELS = ("car", "dog", "stop_sign", "parking_meter")
 NUMBERS = (5, 20, 100)
 SHRINKAGE = 3.0
+NUM_DIRECTIONS = 512
 
 Mask = npt.NDArray[np.bool_]
 Values = npt.NDArray[np.float64]
@@ -61,7 +62,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, required=True, help="folder for the features")
     arguments = parser.parse_args()
     names, splits = read_splits(
-        arguments.data, ("train", arguments.split), arguments.image_size, arguments.keep
+        arguments.data, ("train", arguments.split), arguments.image_size, arguments.keep, NUM_DIRECTIONS
     )
     train, judged = splits["train"], splits[arguments.split]
     discriminants = Discriminants(train.directions)
@@ -111,7 +112,7 @@ def from_examples(
         100 * precision_of(judged.directions @ centre, truth),
         100 * found.share,
         100 * f1(probabilities >= found.threshold, truth),
-        100 * max(f1(scores >= value, truth) for value in np.quantile(scores, np.linspace(0.3, 0.999, 300))),
+        100 * max(f1(scores >= value, truth) for value in np.quantile(scores, np.linspace(0.3, 0.999, 100))),
     ]
 
 

@@ -9,55 +9,59 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-NUM_DIRECTIONS = 256
+MOST_ROWS = 1000
+"""Of train, that the main directions are found on."""
 
 
 class Images(NamedTuple):
-    """directions: N x D unit vectors, made as `FrozenFeatureGP` makes them, on main directions of train"""
+    """directions: N x D unit vectors, nearly as `FrozenFeatureGP` makes them, on main directions of train"""
 
     directions: npt.NDArray[np.float32]
     targets: npt.NDArray[np.int8]
 
 
 def read_splits(
-    data: str, splits: tuple[str, ...], image_size: int, keep: Path
+    data: str, splits: tuple[str, ...], image_size: int, keep: Path, num_directions: int
 ) -> tuple[list[str], dict[str, Images]]:
     """The labels, and the images of each split.
 
     keep: folder for the vectors; those that are there are not computed again
     """
-    missing = [name for name in splits if not (keep / f"{name}-unit.npz").is_file()]
-    if missing:
-        _write_vectors(data, missing, image_size, keep)
+    files = {name: keep / f"{name}-{num_directions}.npz" for name in splits}
+    if not all(file.is_file() for file in files.values()):
+        _write_vectors(data, files, image_size, keep, num_directions)
     found = {}
-    for name in splits:
-        with np.load(keep / f"{name}-unit.npz") as arrays:
+    for name, file in files.items():
+        with np.load(file) as arrays:
             found[name] = Images(arrays["unit"], arrays["targets"])
     return json.loads((keep / "labels.json").read_text()), found
 
 
-def _write_vectors(data: str, missing: list[str], image_size: int, keep: Path) -> None:
-    statistics = {name: _statistics(data, name, image_size, keep) for name in {"train", *missing}}
+def _write_vectors(
+    data: str, files: dict[str, Path], image_size: int, keep: Path, num_directions: int
+) -> None:
+    statistics = {name: _statistics(data, name, image_size, keep) for name in {"train", *files}}
     train = statistics["train"]
-    centre, deviations = train["s"].mean(axis=0), train["s"].std(axis=0)
+    some = train["s"][np.linspace(0, len(train["s"]) - 1, MOST_ROWS, dtype=int)]
+    centre, deviations = some.mean(axis=0), some.std(axis=0)
     shares = np.concatenate([np.full(width, width**-0.5) for width in train["w"].tolist()])
     scale = np.where(deviations > 1e-6, shares / np.maximum(deviations, 1e-6), 0).astype(np.float32)
-    projection = scale[:, None] * _main_directions((train["s"] - centre) * scale)
-    for name in missing:
+    projection = scale[:, None] * _main_directions((some - centre) * scale, num_directions)
+    for name, file in files.items():
         projected = (statistics[name]["s"] - centre) @ projection
         unit = projected / np.linalg.norm(projected, axis=1, keepdims=True)
-        np.savez(keep / f"{name}-unit.npz", unit=unit.astype(np.float32), targets=statistics[name]["t"])
+        np.savez(file, unit=unit.astype(np.float32), targets=statistics[name]["t"])
 
 
-def _main_directions(centred: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def _main_directions(centred: npt.NDArray[np.float32], number: int) -> npt.NDArray[np.float32]:
     """By a randomised range finder with one power iteration."""
     rng = np.random.default_rng(0)
-    drawn = rng.normal(size=(centred.shape[1], NUM_DIRECTIONS + 16)).astype(np.float32)
+    drawn = rng.normal(size=(centred.shape[1], number + 16)).astype(np.float32)
     for _ in range(2):
         drawn = centred.T @ np.linalg.qr(centred @ drawn)[0]
     values, vectors = np.linalg.eigh(drawn.T @ drawn)
-    main = drawn @ vectors[:, ::-1][:, :NUM_DIRECTIONS]
-    scaled: npt.NDArray[np.float32] = main / np.sqrt(values[::-1][:NUM_DIRECTIONS])
+    main = drawn @ vectors[:, ::-1][:, :number]
+    scaled: npt.NDArray[np.float32] = main / np.sqrt(values[::-1][:number])
     return scaled
 
 

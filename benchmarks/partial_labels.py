@@ -21,9 +21,10 @@ import numpy.typing as npt
 from frozen_statistics import Images, read_splits
 from kmcl.evaluation.ranking import average_precision, operating_points
 
-EPOCHS, BATCH = 8, 128
-RATES = (3e-3, 1e-2, 3e-2)
-SHARES = (0.02, 0.05, 0.1)
+EPOCHS, BATCH = 6, 128
+RATES = (5e-3, 2e-2)
+SHARES = (0.03, 0.08)
+NUM_DIRECTIONS = 96
 ALL_KNOWN = "all labels known"
 TREATMENTS = (ALL_KNOWN, "ignore", "negative", "weak_negative", "ll_r", "ll_ct")
 
@@ -41,7 +42,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, required=True, help="folder for the features")
     arguments = parser.parse_args()
     wanted = tuple(dict.fromkeys(["train", "val", arguments.split]))
-    _, splits = read_splits(arguments.data, wanted, arguments.image_size, arguments.keep)
+    _, splits = read_splits(arguments.data, wanted, arguments.image_size, arguments.keep, NUM_DIRECTIONS)
     print(f"| treatment | val | {arguments.split} | chosen |\n|---|---|---|---|", flush=True)
     for name in TREATMENTS:
         found = [

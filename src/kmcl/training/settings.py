@@ -55,7 +55,7 @@ class DataSettings(SettingsGroup):
         "auto",
         description="unknown labels of training images: ignore; negative: assumed absent; weak_negative: "
         "absent with a weight of 1 / (labels - 1); ll_r, ll_ct: absent, but those with large losses ignored "
-        "or present; auto: ignore, or negative where no label is known to be absent",
+        "or present; auto: ignore, or weak_negative where no label is known to be absent",
     )
     large_loss_share: float = Field(
         0.05, ge=0, le=1, description="unknown labels with large losses in the last epoch, of ll_r and ll_ct"
