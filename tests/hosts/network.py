@@ -115,7 +115,7 @@ def torchrun(number: int, count: int, *arguments: str) -> list[str]:
     """`kmcl` under torchrun on one of `count` hosts, with one process each."""
     places = ["--nnodes", str(count), "--nproc-per-node", "1", "--node-rank", str(number)]
     meeting = ["--master-addr", Network.address(0), "--master-port", "29500"]
-    return [sys.executable, "-m", "torch.distributed.run", *places, *meeting, "-m", "kmcl", *arguments]
+    return [sys.executable, "-m", "torch.distributed.run", *places, *meeting, "-m", "--", "kmcl", *arguments]
 
 
 def elastic_torchrun(number: int, count: int, *arguments: str) -> list[str]:
@@ -123,7 +123,18 @@ def elastic_torchrun(number: int, count: int, *arguments: str) -> list[str]:
     places = ["--nnodes", str(count), "--nproc-per-node", "1", "--max-restarts", "3"]
     meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{Network.address(0)}:29500", "--rdzv-id", "one"]
     own = ["--local-addr", Network.address(number), "--rdzv-conf", f"is_host={int(number == 0)}"]
-    return [sys.executable, "-m", "torch.distributed.run", *places, *meeting, *own, "-m", "kmcl", *arguments]
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        *places,
+        *meeting,
+        *own,
+        "-m",
+        "--",
+        "kmcl",
+        *arguments,
+    ]
 
 
 def log_of(folder: Path, number: int) -> Path:
