@@ -148,9 +148,10 @@ def make_wary_predictor() -> Predictor:
     pixels = np.stack([np.array(Image.open(io.BytesIO(content)).convert("RGB")) for content in contents])
     with torch.no_grad():
         encoded = classifier.encode(torch.from_numpy(pixels).permute(0, 3, 1, 2))
-        observations = part.observe(encoded, classifier.head(encoded))
+        output = classifier.head(encoded)
+        observations = part.observe(encoded, output)
         part.fit_images(observations[:40], torch.zeros(40, len(LABELS)))
-        part.tune(observations[40:], torch.zeros(40, len(LABELS)), lambda logits: 0.0)
+        part.tune(observations[40:], output.logits[40:], lambda logits: 0.0)
     classifier.posthoc["unfamiliarity"] = part
     return predictor
 
