@@ -45,7 +45,7 @@ def stratify(
     wanted_rows = [fraction * len(targets) for fraction in fractions]
     wanted_labels = np.outer(fractions, carried.remaining).tolist()
     part_of_unit = np.full(num_units, -1, dtype=np.int64)
-    tie_breaks = memoryview(rng.random((num_units, len(fractions))).reshape(-1))  # gives plain numbers
+    tie_breaks = rng.random((num_units, len(fractions))).reshape(-1).data  # a memoryview gives plain numbers
     shuffled = rng.permutation(num_units)
     # The arithmetic below runs once per unit on a few labels: plain lists are faster than arrays there.
     sizes, remaining = size_of_unit.tolist(), carried.remaining.tolist()

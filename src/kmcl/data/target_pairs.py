@@ -28,9 +28,9 @@ def blocks_of_rows(targets: npt.NDArray[np.int8]) -> Iterator[tuple[int, npt.NDA
 
 def present_pairs(targets: npt.NDArray[np.int8]) -> TargetPairs:
     """The labels that images carry (1)."""
-    found = [(start, *np.nonzero(block == 1)) for start, block in blocks_of_rows(targets)]
-    empty = [np.zeros(0, dtype=np.int64)]
-    return TargetPairs(
-        np.concatenate([start + rows for start, rows, _ in found] or empty),
-        np.concatenate([labels for _, _, labels in found] or empty),
-    )
+    rows, labels = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+    for start, block in blocks_of_rows(targets):
+        rows_of_block, labels_of_block = np.nonzero(block == 1)
+        rows.append(start + rows_of_block)
+        labels.append(labels_of_block)
+    return TargetPairs(np.concatenate(rows), np.concatenate(labels))

@@ -15,6 +15,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import torch.distributed
 
@@ -56,7 +57,7 @@ class ProcessWatch:
             self._server = socket.create_server(("", 0), family=family, dualstack_ipv6=both)
             self._selector.register(self._server, selectors.EVENT_READ)
         port = self._server.getsockname()[1] if self._server else 0
-        place = [port, secrets.token_hex(TOKEN_BYTES // 2)]
+        place: list[Any] = [port, secrets.token_hex(TOKEN_BYTES // 2)]
         torch.distributed.broadcast_object_list(place, src=0)
         port, self._token = place
         if not is_first:
