@@ -51,14 +51,14 @@ def train_command(
 
     console = Console()
     if resume is not None:
-        processes = {name: flags.pop(name, None) for name in ("devices", "nodes")}
+        devices, nodes = flags.pop("devices"), flags.pop("nodes")
         changed = [name for name, value in flags.items() if value is not None]
         if data or config or output or option or changed:
             raise InputError(
                 "--resume continues a run with the settings it was started with; give nothing else but "
                 "--devices and --nodes"
             )
-        _run(console, resume, None, **processes)
+        _run(console, resume, None, devices=devices, nodes=nodes)
         return
     began = time.monotonic()
     values = merge_values(
@@ -93,7 +93,8 @@ def _run(
     folder: Path,
     plan: Plan | None,
     began: float | None = None,
-    **processes: int | None,
+    devices: int | None = None,
+    nodes: int | None = None,
 ) -> None:
     """Train by the plan, or continue the run where there is none, with other `devices` and `nodes`."""
     from kmcl.data.loading import LostWorkerError
@@ -114,7 +115,8 @@ def _run(
                 metrics = resume(
                     folder,
                     console,
-                    **processes,
+                    devices=devices,
+                    nodes=nodes,
                     complete_if_interrupted=True,
                     on_lost_process=leave_lost,
                 )
