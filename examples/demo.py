@@ -5,7 +5,7 @@
 It runs commands that you could type yourself, and prints each. Both methods have the same recipe: an encoder
 with ImageNet weights from a package, its first stages frozen and their features computed once, and the same
 images, augmentation, schedule and seed. It takes a few minutes on two cores; the same command again continues
-where it was stopped. For your own images: `kmcl train table:labels.csv`.
+where it was stopped. For your own images: `kmcl train labels.csv`.
 """
 
 from __future__ import annotations
