@@ -86,10 +86,13 @@ def test_a_single_split_is_divided(tmp_path: Path) -> None:
         assert sizes == {"train": 7, "val": 1, "test": 2}
 
 
-def test_names_in_a_file_beside_and_images_as_paths(tmp_path: Path) -> None:
+@pytest.mark.parametrize("statistics", [True, False])
+def test_names_in_a_file_beside_and_images_as_paths(tmp_path: Path, statistics: bool) -> None:
+    """That no image is inside is found in the column itself, whatever the file says about it."""
     for number in (7, 8):
         save_small_image(tmp_path / "images" / f"{number}.png", number)
-    pq.write_table(table([8, 7], described=False, inside=False), tmp_path / "data.parquet")
+    paths = table([8, 7], described=False, inside=False)
+    pq.write_table(paths, tmp_path / "data.parquet", write_statistics=statistics)
     (tmp_path / "dataset_info.json").write_text(json.dumps({"features": features()}))
     assert_right(open_dataset(f"hf:{tmp_path}", **WHOLE), {"train": [8, 7]})
     (tmp_path / "dataset_info.json").unlink()

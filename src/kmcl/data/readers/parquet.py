@@ -19,6 +19,8 @@ from kmcl.data.readers.table_rows import TableRows
 from kmcl.errors import InputError
 
 ARROW_SUFFIX = ".arrow"
+ROWS_AT_ONCE = 16
+"""While looking for the first image in a column: each may have megabytes."""
 
 
 def read_parquet(path: Path, features: Features | None = None) -> TableRows:
@@ -114,18 +116,15 @@ def _nulls_of_table(table: Any) -> Callable[[str], bool]:
 
 
 def _nulls_of_file(file: Any) -> Callable[[str], bool]:
-    """Whether a column is empty throughout, as far as the statistics of the file say."""
+    """Whether a column is empty throughout; read up to its first image.
+
+    Not from the statistics of the file: pyarrow ends the process where their description is damaged.
+    """
 
     def is_empty(column: str) -> bool:
-        for group in range(file.num_row_groups):
-            part = file.metadata.row_group(group)
-            found = [
-                part.column(i) for i in range(part.num_columns) if part.column(i).path_in_schema == column
-            ]
-            statistics = found[0].statistics if found else None
-            if statistics is None or not statistics.has_null_count or statistics.null_count < part.num_rows:
-                return False
-        return True
+        name, _, inner = column.partition(".")
+        batches = file.iter_batches(ROWS_AT_ONCE, columns=[column], use_threads=False)
+        return all(batch.column(name).field(inner).null_count == batch.num_rows for batch in batches)
 
     return is_empty
 
