@@ -1,5 +1,5 @@
 """The losses, one file per equation: reconstruction (5), asymmetric (6), contrastive (7), objective (8); and
-what is made of unknown labels before them.
+unknown labels.
 """
 
 from kmcl.losses.arguments import NonFiniteError, check_inputs

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kmcl.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from kmcl.posthoc.added_labels import AddedLabels, AddedSizes
     from kmcl.posthoc.frozen_gp import FrozenFeatureGP
     from kmcl.posthoc.interface import PosthocPart
     from kmcl.posthoc.kernel_vote import KernelVote
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PARTS",
+    "AddedLabels",
+    "AddedSizes",
     "FrozenFeatureGP",
     "KernelVote",
     "PosthocOptions",
@@ -28,6 +31,8 @@ __all__ = [
 
 _HOMES = {
     "PARTS": "kmcl.posthoc.registry",
+    "AddedLabels": "kmcl.posthoc.added_labels",
+    "AddedSizes": "kmcl.posthoc.added_labels",
     "FrozenFeatureGP": "kmcl.posthoc.frozen_gp",
     "KernelVote": "kmcl.posthoc.kernel_vote",
     "PosthocOptions": "kmcl.posthoc.options",

@@ -56,8 +56,8 @@ class Unfamiliarity(PosthocPart):
     gives_unfamiliarity = True
     reads_frozen_stages = True
 
-    means: Tensor
-    deviations: Tensor
+    component_means: Tensor
+    component_deviations: Tensor
     starts: Tensor
     floors: Tensor
     weights: Tensor
@@ -68,8 +68,8 @@ class Unfamiliarity(PosthocPart):
         self.widths = (*stages, encoder.feature_dim)
         of_stages = [GaussianDistance(width) for width in stages]
         self.distances = nn.ModuleList([*of_stages, DirectionResidual(encoder.feature_dim)])
-        self.register_buffer("means", torch.zeros(1 + len(self.widths)))
-        self.register_buffer("deviations", torch.ones(1 + len(self.widths)))
+        self.register_buffer("component_means", torch.zeros(1 + len(self.widths)))
+        self.register_buffer("component_deviations", torch.ones(1 + len(self.widths)))
         for name, of_stage, of_others in (
             ("starts", STAGE_FROM, 0.0),
             ("floors", 0.0, -math.inf),
@@ -106,11 +106,11 @@ class Unfamiliarity(PosthocPart):
         score: Callable[[Tensor], float],
     ) -> Float[Tensor, "N L"]:
         """The scale of the unfamiliarity, from val; the logits stay as they are."""
-        observations, corrected = observations.to(self.means), logits.to(self.means)
-        deviations, self.means = torch.std_mean(
+        observations, corrected = observations.to(self.component_means), logits.to(self.component_means)
+        deviations, self.component_means = torch.std_mean(
             self._components(observations, corrected), dim=0, correction=0
         )
-        self.deviations = deviations.clamp(min=LEAST_DEVIATION)
+        self.component_deviations = deviations.clamp(min=LEAST_DEVIATION)
         self.shares.fit(self.statistic(observations, corrected))
         self._num_val_images = len(observations)
         return logits
@@ -126,7 +126,9 @@ class Unfamiliarity(PosthocPart):
         self, observations: Float[Tensor, "B S"], logits: Float[Tensor, "B L"]
     ) -> Float[Tensor, " B"]:
         """t."""
-        standardised = (self._components(observations, logits) - self.means) / self.deviations
+        standardised = (
+            self._components(observations, logits) - self.component_means
+        ) / self.component_deviations
         counted = torch.maximum(standardised - self.starts, self.floors)
         return (counted + counted.relu().square() / 2) @ self.weights
 

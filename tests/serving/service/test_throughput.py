@@ -47,6 +47,7 @@ def make_convolutional() -> Predictor:
 def test_batches_shrink_as_images_grow(side: int, batch: int):
     class Sized:
         image_size = side
+        feature_dim = None
 
     assert best_batch_size(Sized()) == batch
 
