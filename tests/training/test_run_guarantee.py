@@ -172,7 +172,9 @@ def test_serve_leaves_what_val_says_to_a_person(run: Path, monkeypatch):
     rules, served = read_description(run / "model").rules, {}
     monkeypatch.setattr(
         "kmcl.serving.load",
-        lambda source, guarantee: SimpleNamespace(rules=rules, labels=(), feature_dim=None),
+        lambda source, guarantee: SimpleNamespace(
+            rules=rules, labels=(), refuse_vectors=lambda command: None
+        ),
     )
     monkeypatch.setattr("kmcl.serving.engine.with_engine", lambda loaded, *others: loaded)
     monkeypatch.setattr("kmcl.serving.service.server.open_socket", lambda host, port: None)
