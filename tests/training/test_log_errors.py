@@ -51,3 +51,21 @@ def test_other_errors_stay(tmp_path: Path):
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with pytest.raises(WriteError, match="No space left"), explaining_refused_logs(tmp_path):
         raise full
+
+
+def test_ctrl_c_while_the_log_is_closed_stays_ctrl_c(tmp_path: Path):
+    logger = TensorBoardLogger(tmp_path, name="", version="logs")
+    logger.log_metrics({"loss": 1.0}, 0)
+    writer = logger.experiment.file_writer.event_writer
+
+    def close_twice() -> None:
+        """As Lightning does: at the end, and again after an interruption."""
+        try:
+            writer.close()
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            writer.flush()
+
+    with pytest.raises(KeyboardInterrupt) as raised, explaining_refused_logs(tmp_path):
+        close_twice()
+    assert "closed" in str(raised.value.__cause__)

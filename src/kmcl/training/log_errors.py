@@ -1,4 +1,4 @@
-"""TensorBoard's log on a disk that refuses it."""
+"""TensorBoard's log on a disk that refuses it, and closed by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ def explaining_refused_logs(logs: Path) -> Iterator[None]:
 
     TensorBoard writes in a thread of its own, which prints its traceback; the error is raised again in the
     main thread, at the next write of the log. That may be the one with which Lightning ends a run that fails.
+
+    Raise KeyboardInterrupt where it came while Lightning closed the log: Lightning then closes it once more,
+    which TensorBoard refuses.
     """
     hook = threading.excepthook
 
@@ -29,22 +32,30 @@ def explaining_refused_logs(logs: Path) -> Iterator[None]:
     except WriteError:
         raise
     except Exception as error:
-        refusal = _find_refusal(error)
-        if refusal is None:
-            raise
-        raise refusal if isinstance(refusal, WriteError) else WriteError(logs, refusal) from error
+        chain = _with_contexts(error)
+        refusal = _find_refusal(chain)
+        if refusal is not None:
+            raise refusal if isinstance(refusal, WriteError) else WriteError(logs, refusal) from error
+        if any(isinstance(one, KeyboardInterrupt) for one in chain):
+            raise KeyboardInterrupt from error
+        raise
     finally:
         threading.excepthook = hook
 
 
-def _find_refusal(error: BaseException) -> OSError | None:
-    """The WriteError, else the full disk, that `error` is or during whose handling it was raised.
-
-    Lightning reports a log that cannot be written as a value that it cannot log.
-    """
+def _with_contexts(error: BaseException) -> list[BaseException]:
+    """The error, and those during whose handling it was raised."""
     chain = [error]
     while (earlier := chain[-1].__context__) is not None:
         chain.append(earlier)
+    return chain
+
+
+def _find_refusal(chain: list[BaseException]) -> OSError | None:
+    """The WriteError among these errors, else the full disk.
+
+    Lightning reports a log that cannot be written as a value that it cannot log.
+    """
     found = [one for one in chain if isinstance(one, OSError)]
     written = [one for one in found if isinstance(one, WriteError)]
     return next(iter([*written, *(one for one in found if one.errno in FULL)]), None)
