@@ -18,7 +18,7 @@ from kmcl.cli.explain import explain
 from kmcl.cli.export import export
 from kmcl.cli.figure import figure_app
 from kmcl.cli.import_released import import_released
-from kmcl.cli.interruption import INTERRUPTED, TERMINATED, leave_at_once
+from kmcl.cli.interruption import INTERRUPTED, TERMINATED, keep_lost_interrupts, leave_at_once
 from kmcl.cli.missing_packages import explain_missing_package
 from kmcl.cli.monitor import monitor
 from kmcl.cli.predict import predict
@@ -101,6 +101,7 @@ def main() -> None:
     """Run the program; invalid input, or a missing package, gives one message and exit status 2."""
     warnings.filterwarnings("ignore", module="PIL")  # about details of a file that they do not name
     let_waiting_threads_sleep()
+    keep_lost_interrupts()
     try:
         make_app(sys.argv[1:])()
     except SystemExit as stop:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import _thread
 import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
@@ -14,6 +16,7 @@ INTERRUPTED = 130
 """The status of a command ended by Ctrl-C: 128 and the signal's number."""
 TERMINATED = 143
 """The same for SIGTERM."""
+SECONDS_TO_DELIVERY = 0.05
 
 
 @contextmanager
@@ -28,6 +31,37 @@ def exiting_on_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def keep_lost_interrupts() -> None:
+    """Deliver Ctrl-C and SIGTERM once more where Python would print and forget them.
+
+    That happens where a signal arrives in the callback of a weak reference or in a finaliser, of which
+    importing a package calls many.
+    """
+    before = sys.unraisablehook
+
+    def deliver(lost: sys.UnraisableHookArgs) -> None:
+        if isinstance(lost.exc_value, KeyboardInterrupt):
+            number = signal.SIGINT
+        elif isinstance(lost.exc_value, SystemExit) and lost.exc_value.code == TERMINATED:
+            number = signal.SIGTERM
+        else:
+            before(lost)
+            return
+        # Not at once: what is raised in this function would be lost as well.
+        again = threading.Timer(SECONDS_TO_DELIVERY, _signal_main_thread, (number,))
+        again.daemon = True
+        again.start()
+
+    sys.unraisablehook = deliver
+
+
+def _signal_main_thread(number: signal.Signals) -> None:
+    if sys.platform == "win32":
+        _thread.interrupt_main(number)
+    else:  # also wakes it where it sleeps
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
 def leave_at_once(status: int) -> NoReturn:
