@@ -13,13 +13,14 @@ import torch
 import kmcl.reports.label_similarity as label_similarity
 from kmcl.data.label_correlations import correlations
 from kmcl.errors import InputError
+from kmcl.evaluation.agreement import label_cooccurrence
 from kmcl.evaluation.predictions import Predictions
 from kmcl.kernels import KernelMixture, log_bhattacharyya
 from kmcl.methods.kmcl.mixture_head import KernelMixtureHead
-from kmcl.posthoc.kernel_vote import KernelVote
+from kmcl.methods.kmcl.query_branch import QueryBranch
 from kmcl.reports.blocks import Section
 from kmcl.reports.label_groups import cluster_labels, read_groups
-from kmcl.reports.label_similarity import find_mixture, find_vote, mean_similarity, vote_similarity
+from kmcl.reports.label_similarity import find_mixture, mean_similarity, probability_similarity
 from kmcl.reports.labels import _add_learned
 
 
@@ -66,52 +67,27 @@ def test_a_pair_without_images_has_no_value_and_many_images_are_sampled(monkeypa
     assert 0 < found[0, 1] < 1
 
 
-def make_vote() -> KernelVote:
-    torch.manual_seed(0)
-    vote = KernelVote(None, 4)
-    targets = torch.tensor(
-        [[1, 1, 0, 0], [1, 0, 0, 0], [0, 1, 1, 0], [1, 1, -1, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
-    )
-    vote.fit_images(torch.randn(6, 3), targets)
-    vote.set_scale(0.1, 0.5)
-    return vote
-
-
-def test_vote_similarity_is_the_jaccard_index_of_the_shares(monkeypatch):
-    monkeypatch.setattr(label_similarity, "VOTE_BLOCK", 3)  # several blocks
-    vote = make_vote()
-    features = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
-    found = vote_similarity(vote, features)
-    with torch.no_grad():
-        shares = vote.shares(torch.from_numpy(features)).tolist()
+def test_probability_similarity_is_the_jaccard_index_of_the_probabilities():
+    probabilities = np.random.default_rng(0).random((8, 4))
+    probabilities[:, 3] = 0
+    found = probability_similarity(probabilities)
     for k in range(4):
         for m in range(4):
-            together = sum(row[k] * row[m] for row in shares)
-            either = sum(row[k] + row[m] - row[k] * row[m] for row in shares)
+            together = sum(row[k] * row[m] for row in probabilities)
+            either = sum(row[k] + row[m] - row[k] * row[m] for row in probabilities)
             expected = 1.0 if k == m else together / either
-            assert found[k, m] == pytest.approx(expected, nan_ok=True, rel=1e-5), (k, m)
-    assert found[0, 1] > found[0, 2] > 0
-    assert found[0, 3] == 0  # nobody carries the last label
+            assert found[k, m] == pytest.approx(expected, rel=1e-12), (k, m)
+    assert found[0, 3] == 0
 
 
-def test_labels_that_nobody_carries_are_alike_to_nothing_but_themselves():
-    vote = KernelVote(None, 3)
-    vote.fit_images(torch.randn(4, 3), torch.tensor([[1, 0, 0]] * 4))
-    vote.set_scale(0.1, 1)
-    found = vote_similarity(vote, np.ones((2, 3), dtype=np.float32))
-    np.testing.assert_array_equal(found, np.eye(3))
+def test_certain_probabilities_give_the_co_occurrence_of_the_labels():
+    targets = np.random.default_rng(1).integers(0, 2, (40, 5)).astype(np.int8)
+    np.testing.assert_allclose(probability_similarity(targets.astype(float)), label_cooccurrence(targets))
 
 
-def test_a_vote_is_found_also_where_it_has_no_vote():
-    vote = make_vote()
-    assert find_vote(HeadOnly(torch.nn.Linear(3, 2), kernel_vote=vote)) is vote
-    features = np.ones((2, vote.directions.shape[1]), dtype=np.float32)
-    vote.set_scale(0.1, 1)
-    voting = vote_similarity(vote, features)
-    vote.set_scale(0.1, 0)
-    assert find_vote(HeadOnly(torch.nn.Linear(3, 2), kernel_vote=vote)) is vote
-    np.testing.assert_array_equal(vote_similarity(vote, features), voting)
-    assert find_vote(HeadOnly(torch.nn.Linear(3, 2))) is None
+def test_labels_that_are_never_likely_are_alike_to_nothing_but_themselves():
+    probabilities = np.array([[0.7, 0, 0], [0.2, 0, 0]])
+    np.testing.assert_array_equal(probability_similarity(probabilities), np.eye(3))
 
 
 class HeadOnly(torch.nn.Module):
@@ -144,28 +120,37 @@ def test_kernels_come_from_stored_features_and_must_fit_the_model():
     assert find_mixture(HeadOnly(torch.nn.Linear(3, 2)), predictions_with(features, None)) is None
 
 
-@pytest.mark.parametrize("has_vote", [True, False])
-def test_the_report_shows_what_the_vote_found_where_there_is_one(has_vote):
+@pytest.mark.parametrize("form", ["paper", "with queries", "linear"])
+def test_every_model_has_a_label_similarity_and_the_paper_form_that_of_its_kernels(form):
     torch.manual_seed(0)
-    classifier = HeadOnly(KernelMixtureHead(3, 4))
-    if has_vote:
-        classifier.posthoc["kernel_vote"] = make_vote()
+    classifier = HeadOnly(torch.nn.Linear(3, 4) if form == "linear" else KernelMixtureHead(3, 4))
+    if form == "with queries":
+        classifier.head.append(QueryBranch(3, 4, 8))
     rng = np.random.default_rng(0)
     scores, targets = rng.random((30, 4), dtype=np.float32), rng.integers(0, 2, (30, 4)).astype(np.int8)
     features = rng.normal(size=(30, 3)).astype(np.float32)
     names = tuple(f"{n}.png" for n in range(30))
     predictions = Predictions(("a", "b", "c", "d"), names, scores, targets, features=features)
+    probabilities = rng.random((30, 4))
     one = SimpleNamespace(
-        name="run", split="test", predictions=predictions, run=SimpleNamespace(classifier=classifier)
+        name="run",
+        split="test",
+        predictions=predictions,
+        decisions=SimpleNamespace(probabilities=probabilities),
+        run=SimpleNamespace(classifier=classifier),
     )
     section = Section("Labels")
     _add_learned(section, one, correlations(targets), np.arange(4), "", 0)
-    matrix, agreement = section.blocks
-    of_vote = "training images that are most like an image (kernel vote)"
-    assert (of_vote in matrix.caption) == has_vote
-    assert ("Bhattacharyya coefficient between two labels' kernels" in matrix.caption) == (not has_vote)
-    assert ("Jaccard index instead of the correlation" in agreement.caption) == (not has_vote)
-    assert ("correlation instead of the Jaccard index" in agreement.caption) == has_vote
+    matrix, agreement, *of_kernels = section.blocks
+    assert (matrix.name, agreement.name) == ("label-similarity", "label-agreement")
+    assert "Jaccard index of the calibrated probabilities" in matrix.caption
+    assert "correlation instead of the Jaccard index" in agreement.caption
+    assert [block.name for block in of_kernels] == (
+        ["kernel-similarity", "kernel-agreement"] if form == "paper" else []
+    )
+    if of_kernels:
+        assert "Bhattacharyya coefficient between two labels' kernels" in of_kernels[0].caption
+        assert "Jaccard index instead of the correlation" in of_kernels[1].caption
 
 
 def planted_targets() -> np.ndarray:

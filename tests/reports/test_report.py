@@ -77,7 +77,8 @@ def test_the_report_of_two_runs_has_every_part(report_of_two, kernel_run, linear
         metrics = json.loads((run / "metrics.json").read_text())["test"]
         assert f"{100 * metrics['evaluation']['mean_average_precision']:.2f}" in html
         assert f"{100 * metrics['evaluation_own_thresholds']['at_threshold']['CF1']:.2f}" in html
-    assert "linear has neither kernels nor a kernel vote, hence no learned label similarity." in html
+    assert html.count("Jaccard index of the calibrated probabilities") == 2
+    assert html.count("between two labels&#x27; kernels") == 1  # the other run has none
     assert re.search(r"Rank correlation -?0\.\d+ over 45 pairs of labels, permutation p = ", html)
 
 
@@ -98,6 +99,8 @@ def test_every_figure_has_its_three_files(report_of_two):
         "labels-per-image",
         "label-correlation",
         "label-similarity-kernels",
+        "label-similarity-linear",
+        "kernel-similarity-kernels",
         "label-agreement-kernels",
         "features-kernels",
         "features-linear",

@@ -137,7 +137,7 @@ def test_a_resumed_run_comes_to_the_same_bytes(archive: Path, tmp_path: Path) ->
 def test_the_run_chooses_what_was_not_given(archive: Path) -> None:
     plan = plan_run({"data": f"features:{archive}"})
     assert plan.settings.recipe.to_choose == ("learning_rate", "epochs")
-    assert [part.name for part in plan.settings.posthoc] == ["frozen_gp", "kernel_vote", "unfamiliarity"]
+    assert [part.name for part in plan.settings.posthoc] == ["frozen_gp", "unfamiliarity"]
     assert "no image is read" in plan.line
     values = choose_for_study({"data": f"features:{archive}"})
     assert (values["encoder"], values["epochs"]) == ("identity", 20)

@@ -117,7 +117,7 @@ def test_ctrl_c_keeps_the_best_model_complete_and_resume_gives_the_same(
     with pytest.raises((KeyboardInterrupt, SystemExit)):
         train(settings, tmp_path / "run", callbacks=[stop_after], complete_if_interrupted=True)
     left = load(tmp_path / "run")
-    assert set(left.classifier.posthoc) <= {"frozen_gp", "kernel_vote", "unfamiliarity"}
+    assert set(left.classifier.posthoc) <= {"frozen_gp", "unfamiliarity"}
     assert left.rules.thresholds is not None
     assert not (tmp_path / "run" / "metrics.json").exists()
     resume(tmp_path / "run")

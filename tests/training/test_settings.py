@@ -89,7 +89,7 @@ def test_every_setting_has_one_flat_name_of_its_own():
     ("flags", "names"),
     [
         ({}, ["kernel_vote", "unfamiliarity"]),  # a Gaussian process needs frozen stages
-        ({"frozen_stages": 2}, ["frozen_gp", "kernel_vote", "unfamiliarity"]),
+        ({"frozen_stages": 2}, ["frozen_gp", "unfamiliarity"]),  # beside it a vote adds nothing
         ({"frozen_stages": 2, "posthoc": "none"}, []),
         ({"method": "asl", "frozen_stages": 2}, []),
         ({"method": "asl", "posthoc": "kernel_vote"}, ["kernel_vote"]),

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from rich.console import Console
-from torch import Tensor, nn
+from torch import Tensor
 
 from kmcl.data.augmentation import resize
 from kmcl.data.dataset import Split
@@ -62,9 +62,7 @@ class ImageFeatures:
 
     def directions_of(self, statistics: Floats) -> Floats:
         """The unit vectors of other images."""
-        centre, projection = self.main_directions
-        projected = (torch.from_numpy(statistics) - centre) @ projection
-        directions: Floats = nn.functional.normalize(projected, dim=1).numpy()
+        directions: Floats = self.main_directions.unit_vectors(torch.from_numpy(statistics)).numpy()
         return directions
 
 

@@ -56,6 +56,8 @@ class Method:
     head:    builds the head, `(encoder, num_labels, options) -> nn.Module`
     loss:    `(HeadOutput, targets, options) -> LossTerms`
     posthoc: names of its default post-hoc parts, in order
+    posthoc_without_frozen_stages: the same for an encoder without frozen stages; None: those of `posthoc`
+             that need none
     needs_feature_map: whether its head has nothing to do without the positions of a feature map
 
     `head` and `loss` are given as they are or as "module:attribute", which is imported when it is used.
@@ -66,6 +68,7 @@ class Method:
     head: str | Callable[..., Any]
     loss: str | Callable[..., Any]
     posthoc: tuple[str, ...] = ()
+    posthoc_without_frozen_stages: tuple[str, ...] | None = None
     needs_feature_map: bool = False
 
     @property

@@ -24,7 +24,8 @@ best with the first, X-rays of patients whom the training images do not show wit
 """
 DEFAULT_SMOOTHNESS = 1
 WEIGHTS = (0.5, 1.0, 2.0, 4.0, 8.0)
-MOST_DIRECTIONS = 512
+MOST_DIRECTIONS = 384
+"""More change no prediction that is measurable, and make the model larger (docs/research/default.md)."""
 LEAST_DEVIATION = 1e-6
 """A statistic that varies less than this over the training images is treated as constant."""
 
@@ -50,14 +51,16 @@ class FrozenFeatureGP(PosthocPart):
         correction_k(n) = λ Σ_m ρ(n, m) α_mk / s_k            where (ρ + ν I) α_k = y_k - p_k
 
     with p_k the frequency of label k and s_k = √(p_k (1 - p_k)). Where a label is unknown, y_k is p_k.
-    Directions are stored as float16. A new part has λ = 0. Val decides on σ² and ν, a pair of `SMOOTHNESS`,
-    by the process alone, and then on λ, one of `WEIGHTS`; or 0, where each of them costs more than `CHANCE`.
+    Directions are stored as float16, those of images and the main ones. A new part has λ = 0. Val decides on
+    σ² and ν, a pair of `SMOOTHNESS`, by the process alone, and then on λ, one of `WEIGHTS`; or 0, where each
+    of them costs more than `CHANCE`.
     """
 
     Options = FrozenGPOptions
     needs_frozen_stages = True
 
     centre: Tensor
+    scale: Tensor
     projection: Tensor
     directions: Tensor
     coefficients: Tensor
@@ -72,7 +75,8 @@ class FrozenFeatureGP(PosthocPart):
         num_statistics = sum(self.widths)
         num_directions = min(MOST_DIRECTIONS, num_statistics, num_images)
         self.register_buffer("centre", torch.zeros(num_statistics))
-        self.register_buffer("projection", torch.zeros(num_statistics, num_directions))
+        self.register_buffer("scale", torch.zeros(num_statistics))
+        self.register_buffer("projection", torch.zeros(num_statistics, num_directions, dtype=torch.float16))
         self.register_buffer("directions", torch.zeros(num_images, num_directions, dtype=torch.float16))
         self.register_buffer("coefficients", torch.zeros(num_images, num_labels))
         self.register_buffer("variance", torch.tensor(SMOOTHNESS[DEFAULT_SMOOTHNESS][0]))
@@ -99,14 +103,15 @@ class FrozenFeatureGP(PosthocPart):
     @without_autocast
     def statistics(self, taps: StageTaps) -> Float[Tensor, "B S"]:
         """Means and deviations of the feature maps, given those of the frozen stages."""
-        maps = taps.maps.to(self.projection.dtype)
+        maps = taps.maps.to(self.centre.dtype)
         last: Tensor = self.later_stages.forward_features(maps)  # type: ignore[operator]
         return torch.cat([*taps.statistics, statistics_of(last)], dim=1)
 
     @torch.no_grad()
     def fit_images(self, statistics: Float[Tensor, "M S"], targets: Num[Tensor, "M L"]) -> None:
         """Solve for α with all these images, at the default smoothness."""
-        self.centre, self.projection = main_directions(statistics, self.widths)
+        found = main_directions(statistics, self.widths)
+        self.centre, self.scale, self.projection = found.centre, found.scale, found.projection.half()
         self.directions = self.directions_of(statistics).half()
         annotation = read_targets(targets)
         positive, known = annotation.positive.float(), annotation.known.float()
@@ -176,16 +181,23 @@ class FrozenFeatureGP(PosthocPart):
 
     def directions_of(self, statistics: Float[Tensor, "B S"]) -> Float[Tensor, "B D"]:
         """u of images."""
-        return nn.functional.normalize((statistics - self.centre) @ self.projection, dim=1)
+        return MainDirections(self.centre, self.scale, self.projection).unit_vectors(statistics)
 
 
 class MainDirections(NamedTuple):
     """centre:     S, what is subtracted from the statistics of an image
-    projection: S x D, what they are then multiplied by
+    scale:      S, what each of them is then multiplied by
+    projection: S x D, the main directions of what results, orthonormal
     """
 
     centre: Float[Tensor, " S"]
+    scale: Float[Tensor, " S"]
     projection: Float[Tensor, "S D"]
+
+    def unit_vectors(self, statistics: Float[Tensor, "B S"]) -> Float[Tensor, "B D"]:
+        """u of images."""
+        scaled = (statistics - self.centre) * self.scale
+        return nn.functional.normalize(scaled @ self.projection.to(scaled.dtype), dim=1)
 
 
 @torch.no_grad()
@@ -201,7 +213,7 @@ def main_directions(statistics: Float[Tensor, "M S"], widths: Sequence[int]) -> 
         torch.manual_seed(0)
         _, _, main = torch.pca_lowrank((statistics - centre) * scale, num_directions, center=False)
     # Contiguous as a saved part is: the layout decides how products are rounded.
-    return MainDirections(centre, (scale.unsqueeze(1) * main).contiguous())
+    return MainDirections(centre, scale, main.contiguous())
 
 
 def _scale(deviations: Tensor, widths: Sequence[int]) -> Tensor:

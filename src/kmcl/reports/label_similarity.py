@@ -1,4 +1,4 @@
-"""Label similarity learned by a model: from its kernel vote, or from its kernels in each image."""
+"""Label similarity learned by a model: from its probabilities, and from its kernels in each image."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import Values
 from kmcl.kernels import KernelMixture, log_bhattacharyya_diagonal, log_bhattacharyya_isotropic
 from kmcl.methods.kmcl.mixture_head import KernelMixtureHead
+from kmcl.methods.kmcl.query_branch import QueryBranch
 from kmcl.models.classifier import Classifier
-from kmcl.posthoc.kernel_vote import KernelVote
 
 MOST_ELEMENTS = 1_500_000_000
 """Images x labels x labels x dimensions that are compared; beyond that, a random subset of the images."""
 
 BLOCK_ELEMENTS = 4_000_000
-VOTE_BLOCK = 1024
-"""Images that are compared with the training images at a time."""
 
 SIGMA_TOLERANCE = 1e-3
 
 
 def find_mixture(classifier: Classifier, predictions: Predictions) -> KernelMixture | None:
-    """The kernels of the predicted images, from their stored features; None for a model without kernels.
+    """The kernels of the predicted images, from their stored features.
+
+    None for a model that does not decide by kernels alone, as the paper's does.
 
     Raises InputError where the features are missing or are not those of this model.
     """
-    head = next((part for part in classifier.head.modules() if isinstance(part, KernelMixtureHead)), None)
-    if head is None:
+    parts = list(classifier.head.modules())
+    head = next((part for part in parts if isinstance(part, KernelMixtureHead)), None)
+    if head is None or any(isinstance(part, QueryBranch) for part in parts):
         return None
     if predictions.features is None or predictions.features.shape[1] != head.in_features:
         raise InputError("the predictions hold no features of the model's width, so its kernels are unknown")
@@ -43,23 +44,15 @@ def find_mixture(classifier: Classifier, predictions: Predictions) -> KernelMixt
     return mixture
 
 
-def find_vote(classifier: Classifier) -> KernelVote | None:
-    """The model's kernel vote, if it has one."""
-    return next((part for part in classifier.posthoc.values() if isinstance(part, KernelVote)), None)
-
-
-def vote_similarity(vote: KernelVote, features: npt.NDArray[np.float32]) -> Values:
-    """L x L: how often similar training images have both labels, relative to how often they have either.
+def probability_similarity(probabilities: Values) -> Values:
+    """L x L: how likely two labels are to be in an image together, relative to how likely either is.
 
         S_kl = Σ_n p_k(n) p_l(n) / Σ_n [ p_k(n) + p_l(n) - p_k(n) p_l(n) ]
 
-    the Jaccard index with the vote's shares p in place of labels; the labels of the images n are not used. 0
-    where neither label was in the training images; 1 on the diagonal.
+    the Jaccard index with probabilities p, N x L, in place of labels; the labels of the images n are not
+    used. 0 where neither label is ever likely; 1 on the diagonal.
     """
-    with torch.inference_mode():
-        blocks = [vote.shares(block) for block in torch.split(torch.from_numpy(features), VOTE_BLOCK)]
-    shares = torch.cat(blocks).double().numpy()
-    together, sums = shares.T @ shares, shares.sum(axis=0)
+    together, sums = probabilities.T @ probabilities, probabilities.sum(axis=0)
     either = sums[:, None] + sums[None] - together
     similarity = np.divide(together, either, out=np.zeros_like(together), where=either > 0)
     np.fill_diagonal(similarity, 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +12,10 @@ from kmcl.data.label_correlations import correlations
 from kmcl.errors import InputError
 from kmcl.evaluation.agreement import Agreement, label_agreement, label_cooccurrence
 from kmcl.evaluation.ranking import Values
-from kmcl.reports.blocks import Missing, Picture, Section, Table, Text, percent, slug
+from kmcl.reports.blocks import Missing, Picture, Section, Table, percent, slug
 from kmcl.reports.drawing import COLOURS, DIVERGING, SEQUENTIAL, figure_style, new_axes
 from kmcl.reports.label_groups import LabelGroups
-from kmcl.reports.label_similarity import find_mixture, find_vote, mean_similarity, vote_similarity
+from kmcl.reports.label_similarity import find_mixture, mean_similarity, probability_similarity
 from kmcl.reports.matrix import matrix_picture
 from kmcl.reports.measured import Measured
 
@@ -59,65 +60,80 @@ def labels_section(measured: Sequence[Measured], groups: LabelGroups | None, see
 def _add_learned(
     section: Section, one: Measured, phi: Values, order: npt.NDArray[np.int64], ending: str, seed: int
 ) -> None:
+    learned = _Learned(section, one, phi, order, ending, np.random.default_rng(seed))
+    learned.add(
+        "label",
+        probability_similarity(one.decisions.probabilities),
+        "How likely two labels are in an image together, relative to how likely either is (Jaccard index of "
+        f"the calibrated probabilities), over the images of {one.split}.",
+        (JACCARD, PHI),
+    )
     classifier = one.run.classifier
     if classifier is None:
-        section.add(Missing(f"the model of {one.name} cannot be loaded, so its label similarity is unknown."))
+        section.add(Missing(f"the model of {one.name} cannot be loaded, so its kernels are unknown."))
         return
-    generator = np.random.default_rng(seed)
-    targets = one.predictions.targets
-    vote, features = find_vote(classifier), one.predictions.features
-    if vote is not None and features is not None:
-        similarity = vote_similarity(vote, features)
-        caption = (
-            "How often two labels are found together among the training images that are most like an image "
-            f"(kernel vote), of how often either is (Jaccard index), over the images of {one.split}."
+    try:
+        mixture = find_mixture(classifier, one.predictions)
+    except InputError as error:
+        section.add(Missing(f"similarity of the kernels of {one.name}: {error}."))
+        return
+    if mixture is not None:
+        targets = one.predictions.targets[:, : mixture.logits.shape[1]]
+        learned.add(
+            "kernel",
+            mean_similarity(mixture, targets, learned.generator),
+            "Mean Bhattacharyya coefficient between two labels' kernels over the images that carry either.",
+            (PHI, JACCARD),
         )
-        truths = (JACCARD, PHI)
-    else:
-        try:
-            mixture = find_mixture(classifier, one.predictions)
-        except InputError as error:
-            section.add(Missing(f"label similarity of {one.name}: {error}."))
-            return
-        if mixture is None:
-            section.add(
-                Text(f"{one.name} has neither kernels nor a kernel vote, hence no learned label similarity.")
+
+
+@dataclass(frozen=True)
+class _Learned:
+    """Adds learned similarities of one run to the section, each beside the co-occurrence in the targets."""
+
+    section: Section
+    one: Measured
+    phi: Values
+    order: npt.NDArray[np.int64]
+    ending: str
+    generator: np.random.Generator
+
+    def add(self, what: str, similarity: Values, caption: str, truths: tuple[str, str]) -> None:
+        """what: `label` or `kernel`, whose similarity it is"""
+        predictions = self.one.predictions
+        added = predictions.num_labels - len(similarity)
+        similarity = np.pad(similarity, (0, added), constant_values=np.nan)  # nothing was learned about these
+        whose = f" by {self.one.name}" if self.ending else ""
+        title = "Similarity learned" if what == "label" else "Similarity of the kernels"
+        self.section.add(
+            matrix_picture(
+                f"{what}-similarity{self.ending}",
+                similarity,
+                predictions.labels,
+                self.order,
+                title=f"{title}{whose}",
+                caption=caption,
+                value="similarity",
+                colours=SEQUENTIAL,
+                limits=None,
             )
+        )
+        occurs = (predictions.targets == 1).any(axis=0)
+        if occurs.sum() < 3:
+            self.section.add(Missing("agreement needs at least three labels that occur."))
             return
-        similarity = mean_similarity(mixture, targets[:, : mixture.logits.shape[1]], generator)
-        caption = (
-            "Mean Bhattacharyya coefficient between two labels' kernels over the images that carry either."
+        kept = np.ix_(occurs, occurs)
+        matrices = {PHI: self.phi, JACCARD: label_cooccurrence(predictions.targets)}
+        agreements = {
+            truth: label_agreement(matrices[truth][kept], similarity[kept], self.generator)
+            for truth in truths
+        }
+        names = tuple(label for label, there in zip(predictions.labels, occurs, strict=True) if there)
+        self.section.add(
+            agreement_picture(
+                what, names, matrices[truths[0]][kept], similarity[kept], agreements, whose, self.ending
+            )
         )
-        truths = (PHI, JACCARD)
-    added = one.predictions.num_labels - len(similarity)
-    similarity = np.pad(similarity, (0, added), constant_values=np.nan)  # nothing was learned about these
-    whose = f" by {one.name}" if ending else ""
-    section.add(
-        matrix_picture(
-            f"label-similarity{ending}",
-            similarity,
-            one.predictions.labels,
-            order,
-            title=f"Similarity learned{whose}",
-            caption=caption,
-            value="similarity",
-            colours=SEQUENTIAL,
-            limits=None,
-        )
-    )
-    occurs = (targets == 1).any(axis=0)
-    if occurs.sum() < 3:
-        section.add(Missing("agreement needs at least three labels that occur."))
-        return
-    kept = np.ix_(occurs, occurs)
-    matrices = {PHI: phi, JACCARD: label_cooccurrence(targets)}
-    agreements = {
-        truth: label_agreement(matrices[truth][kept], similarity[kept], generator) for truth in truths
-    }
-    names = tuple(label for label, there in zip(one.predictions.labels, occurs, strict=True) if there)
-    section.add(
-        agreement_picture(names, matrices[truths[0]][kept], similarity[kept], agreements, whose, ending)
-    )
 
 
 def labels_per_image_picture(targets: npt.NDArray[np.int8], split: str) -> Picture:
@@ -145,6 +161,7 @@ def labels_per_image_picture(targets: npt.NDArray[np.int8], split: str) -> Pictu
 
 
 def agreement_picture(
+    what: str,
     labels: tuple[str, ...],
     truth: Values,
     similarity: Values,
@@ -154,6 +171,7 @@ def agreement_picture(
 ) -> Picture:
     """Every pair of labels as a point: co-occurrence in the targets against learned similarity.
 
+    what:       whose similarity: `label` or `kernel`
     agreements: with `truth` first, then with the other measure of it, by name
     """
     (name, agreement), (other_name, other) = agreements.items()
@@ -177,7 +195,7 @@ def agreement_picture(
         for pair in order
     ]
     return Picture(
-        f"label-agreement{ending}",
+        f"{what}-agreement{ending}",
         figure,
         alt=f"Learned similarity against {name} for each pair of labels. {words}.",
         caption=f"{words}; with the {other_name} instead of the {name} {other.correlation:.3f}, "

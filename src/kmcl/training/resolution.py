@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from kmcl.encoders.images import IDENTITY
 from kmcl.errors import InputError, suggest
 from kmcl.methods import METHODS, find_method, methods_with
+from kmcl.methods.interface import Method
 from kmcl.posthoc.options import PosthocOptions
 from kmcl.training.presets import PRESETS, preset_options, preset_values
 from kmcl.training.settings import GROUPS, TrainingSettings
@@ -96,7 +97,7 @@ def settings_from_values(
     if "spec" not in nested["data"]:
         raise InputError(f"{source}: data must be given")
     nested["method"] = {"name": name, **options}
-    nested["posthoc"] = _posthoc(values.get("posthoc"), method.posthoc, nested["encoder"])
+    nested["posthoc"] = _posthoc(values.get("posthoc"), method, nested["encoder"])
     settings = _validated(nested, source)
     if settings.encoder.name == IDENTITY and method.needs_feature_map:
         raise InputError(
@@ -187,13 +188,16 @@ def _read_yaml(path: Path) -> dict[Any, Any]:
     return values
 
 
-def _posthoc(chosen: Any, defaults: Iterable[str], encoder: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The parts with their options: those chosen, else the method's defaults that this encoder supports."""
+def _posthoc(chosen: Any, method: Method, encoder: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The parts with their options: those chosen, else the method's defaults for this encoder."""
     from kmcl.posthoc.registry import find_part, parse_parts, read_parts
 
     frozen = bool(encoder.get("frozen_stages"))
     if chosen is None:
-        names = [name for name in defaults if frozen or not find_part(name).needs_frozen_stages]
+        names = method.posthoc
+        if not frozen:
+            own = method.posthoc_without_frozen_stages
+            names = own if own is not None else [n for n in names if not find_part(n).needs_frozen_stages]
         return read_parts({"name": name} for name in names)
     if not isinstance(chosen, str | list | tuple):
         raise InputError(f"posthoc must be names of parts or none; got {chosen!r}")

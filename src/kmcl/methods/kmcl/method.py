@@ -101,5 +101,7 @@ METHOD = Method(
     KmclOptions,
     head="kmcl.methods.kmcl.head:KmclHead",
     loss="kmcl.methods.kmcl.head:kmcl_loss",
-    posthoc=("frozen_gp", "kernel_vote", "unfamiliarity"),
+    # Where there is a Gaussian process on frozen features, a vote adds nothing (docs/research/default.md).
+    posthoc=("frozen_gp", "unfamiliarity"),
+    posthoc_without_frozen_stages=("kernel_vote", "unfamiliarity"),
 )
