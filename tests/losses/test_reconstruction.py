@@ -72,6 +72,19 @@ def test_images_without_a_label_add_nothing_but_count():
     )
 
 
+@pytest.mark.parametrize("row", [[1, 1, 1], [0, 0, 0]])
+def test_images_with_all_labels_or_none_get_no_gradient_beside_others(row: list[int]):
+    mixture = make_mixture("isotropic", 2, 3, 5)
+    means = mixture.means.clone().requires_grad_()
+    targets = torch.tensor([row, [1, 0, 0]])
+    reconstruction_loss(
+        torch.randn(2, 5, dtype=torch.float64), replace(mixture, means=means), targets
+    ).backward()
+    assert means.grad is not None
+    assert (means.grad[0] == 0).all()
+    assert (means.grad[1].abs() > 0).all()
+
+
 def test_log_kernels_far_below_underflow_keep_value_and_gradient():
     """exp(-2600) is 0 in every precision; the ratio of the mixtures is not."""
     features = torch.full((1, 2048), 3.0)
