@@ -23,6 +23,14 @@ def test_the_probability_of_an_error_by_hand():
     assert present.tolist() == [[True, False]]
 
 
+def test_a_decision_at_the_cutoff_is_not_left():
+    rules = LabelRules(("a", "b"), thresholds=(0.5, 0.5))
+    predictions = from_arrays([[0.25, 0.75], [0.375, 0.125]], [[0, 1], [1, 0]])
+    found = judge_abstention(rules, predictions, 0.5, cutoff=0.25)
+    assert found.share == 0.25  # the error of 0.375 alone; those of 0.25 stay
+    assert found.remaining == 0
+
+
 @given(seed=st.integers(0, 500), share=st.sampled_from([0.05, 0.1, 0.5]), has_groups=st.booleans())
 @settings(max_examples=12, deadline=None)
 def test_the_cutoff_is_the_lowest_that_leaves_little_enough(seed, share, has_groups):

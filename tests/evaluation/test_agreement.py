@@ -98,6 +98,7 @@ def test_cooccurrence_is_the_jaccard_index_of_what_both_have_annotated() -> None
     [
         (np.ones((2, 2)), np.ones((2, 2)), r"cooccurrence must be L x L.*\(2, 2\)"),
         (symmetric(0), np.full((12, 12), np.nan), "similarity must be finite, got nan"),
+        (symmetric(0), np.where(np.eye(12) == 1, np.nan, symmetric(0)), "similarity must be finite, got nan"),
         (symmetric(0), np.arange(144.0).reshape(12, 12), "similarity must be symmetric, differs by 121"),
         (symmetric(0), symmetric(0, 11), r"\(12, 12\) and \(11, 11\)"),
         (np.ones((3, 4)), symmetric(0), r"cooccurrence must be L x L.*\(3, 4\)"),

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from kmcl.errors import InputError
-from kmcl.evaluation.contrasts import MIN_UNITS, Strata, contrast, joint_level, mean_difference
+from kmcl.evaluation.contrasts import MIN_UNITS, Difference, Strata, contrast, joint_level, mean_difference
 
 
 def resampled_shares(first: np.ndarray, second: np.ndarray, seed: int, num_resamples: int = 200) -> Strata:
@@ -19,6 +19,13 @@ def resampled_shares(first: np.ndarray, second: np.ndarray, seed: int, num_resam
     ]
     counts = (len(first), len(second))
     return Strata(np.array([first.mean(), second.mean()]), np.stack(resamples), counts, counts)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "excludes"), [(0.1, 0.4, True), (-0.4, -0.1, True), (-0.1, 0.4, False), (0.0, 0.4, False)]
+)
+def test_an_interval_excludes_zero_on_either_side(low: float, high: float, excludes: bool):
+    assert Difference((low + high) / 2, low, high, 0.95).excludes_zero == excludes
 
 
 def test_the_level_of_many_intervals():

@@ -17,6 +17,7 @@ from kmcl.evaluation.decisions import decide
 from kmcl.evaluation.guarantees import (
     GRID_LOGITS,
     START_LOGITS,
+    _false_predictions,
     choose_guaranteed_thresholds,
     controlled_threshold,
     needed_units,
@@ -194,6 +195,14 @@ def test_precision_at_each_threshold_by_loops():
     found = choose_guaranteed_thresholds(predictions, wish, np.array([0.5])).values[0]
     assert expected is not None
     assert found == pytest.approx(float(expected))
+
+
+def test_false_predictions_of_groups_of_one_are_those_of_images():
+    rng = np.random.default_rng(0)
+    reached, wrong = rng.integers(0, len(GRID_LOGITS) + 1, 200), rng.random(200) < 0.3
+    of_images = _false_predictions(reached, wrong, None)
+    np.testing.assert_allclose(_false_predictions(reached, wrong, np.arange(200)), of_images)
+    assert of_images[1][0] == (reached == 0).sum() > 0
 
 
 def test_unknown_pairs_have_no_part():

@@ -173,6 +173,18 @@ def test_images_that_are_not_there_leave_values_undefined():
     assert measure_leaning(from_arrays(scores, one), scores > 0.5, [], np.random.default_rng(0), 0.95) == []
 
 
+def test_an_average_precision_is_as_uncertain_as_its_smaller_side():
+    """Few images without the label: too few to judge false positives, and so the average precision."""
+    label = np.arange(60) >= 12
+    other = np.arange(60) % 2 == 0
+    scores = np.random.default_rng(0).random((60, 2))
+    predictions = from_arrays(scores, np.stack([label, other], axis=1))
+    (found,) = measure_leaning(predictions, scores > 0.5, [PAIR], np.random.default_rng(0), 0.95)
+    assert found.recall.difference is not None
+    assert found.false_positives.difference is None
+    assert found.average_precision.difference is None
+
+
 def test_arguments_are_checked():
     predictions = make_predictions(20, 3)
     with pytest.raises(InputError, match=r"decided must have the shape \(20, 3\), got \(20, 2\)"):
