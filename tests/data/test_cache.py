@@ -111,6 +111,14 @@ def test_the_key_changes_with_the_size_the_pixels_and_the_files(tmp_path: Path) 
     assert content_key(CountingStore(), 16) in keys
 
 
+def test_the_key_of_files_is_the_same_by_a_relative_and_an_absolute_path(tmp_path: Path, monkeypatch) -> None:
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    monkeypatch.chdir(tmp_path.parent)
+    stores = [ImageFiles(root, np.array(["a.png"])) for root in (tmp_path, Path(tmp_path.name))]
+    assert len({store.name(0) for store in stores}) == 2
+    assert len({content_key(store, 16) for store in stores}) == 1
+
+
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "zeroed"])
 def test_a_damaged_cache_is_mended(damage: str, tmp_path: Path) -> None:
     open_in(tmp_path, CountingStore())

@@ -33,9 +33,13 @@ def content_key(store: ImageStore, size: int) -> str:
     digest = hashlib.sha256(f"{CACHE_VERSION} {size} {len(store)}".encode())
     for index in range(len(store)):
         name = store.name(index)
-        digest.update(f"\0{name}".encode())
+        state = None
         with contextlib.suppress(OSError, ValueError):
             state = os.stat(name)
+            # A run opens its images by the path that was given, and by an absolute one when it is resumed.
+            name = os.path.abspath(name)
+        digest.update(f"\0{name}".encode())
+        if state is not None:
             digest.update(f"\0{state.st_size} {state.st_mtime_ns}".encode())
     sampled = sorted({int(i) for i in np.linspace(0, len(store) - 1, min(NUM_SAMPLED_IMAGES, len(store)))})
     for outcome in decode_many(store, sampled, size, num_threads=1):
