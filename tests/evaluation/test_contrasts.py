@@ -28,6 +28,14 @@ def test_an_interval_excludes_zero_on_either_side(low: float, high: float, exclu
     assert Difference((low + high) / 2, low, high, 0.95).excludes_zero == excludes
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_no_interval_of_shares_goes_beyond_1(sign: int):
+    found = mean_difference(sign * np.array([1.0] * 9 + [-1.0]), 0.95)
+    assert found is not None
+    assert found.estimate == pytest.approx(0.8 * sign)
+    assert (found.high if sign == 1 else -found.low) == 1.0
+
+
 def test_the_level_of_many_intervals():
     assert joint_level(1) == pytest.approx(0.95)
     assert joint_level(10) == pytest.approx(0.995)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -300,6 +301,14 @@ def test_rules_with_a_guarantee_and_what_it_achieves():
         InputError, match=r"precision=0\.9,confidence=0\.9 cannot be guaranteed for any label"
     ):
         with_guarantee(rules, weak, GuaranteeWish("precision", 0.9))
+
+
+def test_rates_of_nothing_are_undefined_and_nothing_is_warned_about():
+    predictions = from_arrays([[0.4, 0.6]], [[0, 0]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.isnan(found_share(predictions, predictions.scores > 0.5))
+        assert np.isnan(recalls(predictions, predictions.scores > 0.5)).all()
 
 
 def test_rates_by_hand():

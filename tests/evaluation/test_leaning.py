@@ -204,6 +204,12 @@ def test_the_usual_label_is_the_one_that_is_more_frequent_than_overall():
     assert 3 not in [pair.label for pair in pairs]
 
 
+def test_the_usual_label_is_not_the_rarest():
+    often, rarely = (1, 0.9), (2, 0.3)
+    (found,) = usual_pairs([[often, rarely], [], []], np.array([0.5, 0.5, 0.1]))
+    assert found == LabelPair(0, 1, 0.9, 0.5)
+
+
 def test_a_resample_without_positives_or_without_negatives_has_no_average_precision():
     positive = np.array([True, False, True, False])
     images = np.ones(4, dtype=np.bool_)
