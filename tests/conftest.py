@@ -11,6 +11,7 @@ import jaxtyping  # loaded before kmcl, so that kmcl.shapes has jaxtyping's type
 import pytest
 
 import bounded_threads  # noqa: F401  sets the environment before torch is loaded
+import compiled_once  # noqa: F401
 
 CHECKED = ["kmcl.encoders", "kmcl.kernels", "kmcl.losses", "kmcl.methods", "kmcl.models", "kmcl.posthoc"]
 """Every package with shapes in its signatures; `test_shapes.py` finds one that is missing."""
