@@ -76,3 +76,11 @@ def digits_drawn_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(READERS._loaded, "digits", replace(READER, function=read))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def onnx_functions_read_once() -> Iterator[None]:
+    from onnx_functions import reading_functions_once
+
+    with reading_functions_once():
+        yield
