@@ -56,9 +56,10 @@ def _draw(picture: Picture, vector: TextIO, pixels: Path) -> None:
     if layout is not None:
         layout.execute(figure)
     figure.set_layout_engine("none")
-    FigureCanvasSVG(figure).print_svg(vector, metadata={"Date": None, "Title": picture.alt})
+    described = {"Title": picture.alt}
+    FigureCanvasSVG(figure).print_svg(vector, metadata={"Date": None, **described})  # type: ignore[no-untyped-call]
     figure.set_dpi(PNG_DPI)  # an SVG file has its own
-    FigureCanvasAgg(figure).print_png(pixels, metadata={"Title": picture.alt})
+    FigureCanvasAgg(figure).print_png(pixels, metadata=described)  # type: ignore[no-untyped-call]
 
 
 def theme_svg(svg: str) -> str:
