@@ -4,17 +4,18 @@
 
 It runs commands that you could type yourself, and prints each. Both methods have the same recipe: an encoder
 with ImageNet weights from a package, its first stages frozen and their features computed once, and the same
-images, augmentation, schedule and seed. It takes a few minutes on two cores; the same command again continues
-where it was stopped. For your own images: `kmcl train labels.csv`.
+images, augmentation, schedule and seed. They are trained at the same time. It takes a few minutes on two
+cores; the same command again continues where it was stopped. For your own images: `kmcl train labels.csv`.
 """
 
 from __future__ import annotations
 
 import argparse
 import shlex
-import subprocess
 import sys
 from pathlib import Path
+
+from kmcl.cli.app import main as run_program
 
 METHODS = ("kmcl", "asl")
 IMAGE_SIZE = "160"
@@ -34,7 +35,7 @@ def main() -> None:
     runs = [folder / "members" / f"{method}-seed{seed}" for method in METHODS]
     options = [word for option in given.option for word in ("--option", option)]
     methods = ("--methods", ",".join(METHODS), "--reference", METHODS[-1])
-    recipe = ("--image-size", IMAGE_SIZE, "--seeds", given.seeds)
+    recipe = ("--image-size", IMAGE_SIZE, "--seeds", given.seeds, "--jobs", len(METHODS))
     run("compare", "scenes", *methods, *recipe, *options, "--output", folder)
     run("report", *runs, "--output", folder / "report")
     run("figure", "predictions", runs[0], "--output", folder)
@@ -46,12 +47,15 @@ def main() -> None:
 
 
 def run(*arguments: object) -> None:
-    """Run a command as a user would, and stop where it fails."""
+    """Run a command as a user would, and stop where it fails; in this process, which loads torch once."""
     words = [str(argument) for argument in arguments]
     print(f"\n$ kmcl {shlex.join(words)}", flush=True)
-    finished = subprocess.run([sys.executable, "-m", "kmcl", *words])
-    if finished.returncode != 0:
-        sys.exit(finished.returncode)
+    sys.argv = ["kmcl", *words]
+    try:
+        run_program()
+    except SystemExit as ended:
+        if ended.code:
+            raise
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import jaxtyping  # loaded before kmcl, so that kmcl.shapes has jaxtyping's type
 import pytest
 
 import bounded_threads  # noqa: F401  sets the environment before torch is loaded
+import compiled_once  # noqa: F401
 
 CHECKED = ["kmcl.encoders", "kmcl.kernels", "kmcl.losses", "kmcl.methods", "kmcl.models", "kmcl.posthoc"]
 """Every package with shapes in its signatures; `test_shapes.py` finds one that is missing."""
@@ -74,4 +75,12 @@ def digits_drawn_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(READERS._loaded, "digits", replace(READER, function=read))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def onnx_functions_read_once() -> Iterator[None]:
+    from onnx_functions import reading_functions_once
+
+    with reading_functions_once():
         yield

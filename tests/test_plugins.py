@@ -9,6 +9,7 @@ import subprocess
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from PIL import Image
 from kmcl.errors import InputError
 from kmcl.methods import METHODS, Method
 from kmcl.registry import Registry
+from prepared_program import Program
 
 PACKAGE = Path(__file__).parent / "plugin_package"
 
@@ -32,38 +34,82 @@ def environment(tmp_path_factory) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": paths, "COLUMNS": "120"}
 
 
-def kmcl(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "kmcl", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+RUN_ALL = """
+import contextlib, io, json, sys
+from kmcl.cli.app import main
+answers = []
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["kmcl", *words]
+    printed, errors, status = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
+        try:
+            main()
+        except SystemExit as ended:
+            status = ended.code or 0
+    answers.append((status, printed.getvalue(), errors.getvalue()))
+print(json.dumps(answers))
+"""
 
 
-def test_a_model_of_plugged_in_parts_trains_and_predicts(environment, tmp_path):
-    run = tmp_path / "run"
+class Answer(NamedTuple):
+    """What a command gives."""
+
+    status: int
+    printed: str
+    errors: str
+
+
+def kmcl(environment: dict[str, str], *commands: list[str]) -> list[Answer]:
+    """The commands one after the other in one new process: loading torch takes longer than most of them."""
+    command = [sys.executable, "-c", RUN_ALL, json.dumps(commands)]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    return [Answer(*answer) for answer in json.loads(result.stdout)]
+
+
+@pytest.fixture(scope="module")
+def trained(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("plugin-run") / "run"
     parts = ["--method", "scaled", "--scale", "2", "--encoder", "one_convolution", "--posthoc", "base_rate"]
     budget = ["--epochs", "2", "--batch-size", "12", "--workers", "0", "--augmentation", "none"]
-    trained = kmcl(environment, "train", "colours", *parts, *budget, "--output", str(run))
-    assert trained.returncode == 0, trained.stderr
-    model = json.loads((run / "model" / "model.json").read_text())
+    (answer,) = kmcl(environment, ["train", "colours", *parts, *budget, "--output", str(run)])
+    assert answer.status == 0, answer.errors
+    return run
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("plugin-image") / "red.png"
+    Image.fromarray(np.full((16, 16, 3), [200, 0, 0], dtype=np.uint8)).save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def answers(environment: dict[str, str], trained: Path, image: Path) -> list[Answer]:
+    """Of a process that has not trained: a prediction, a help and a refusal."""
+    predict = ["predict", str(trained), str(image), "--json"]
+    return kmcl(environment, predict, ["train", "--help"], ["train", "digits", "--scale", "3"])
+
+
+def test_a_model_of_plugged_in_parts_trains_and_predicts(trained, image, answers, tmp_path):
+    model = json.loads((trained / "model" / "model.json").read_text())
     assert model["method"] == {"name": "scaled", "scale": 2.0}
     assert model["encoder"] == "one_convolution"
     assert model["posthoc"] == [{"name": "base_rate", "sizes": {}}]
-    image = tmp_path / "red.png"
-    Image.fromarray(np.full((16, 16, 3), [200, 0, 0], dtype=np.uint8)).save(image)
-    predicted = kmcl(environment, "predict", str(run), str(image), "--json")
-    assert predicted.returncode == 0, predicted.stderr
-    assert "green" in predicted.stdout
-    without = kmcl(dict(os.environ), "predict", str(run), str(image))
-    assert without.returncode == 2
-    assert "method must be one of kmcl, asl" in without.stderr
+    predicted = answers[0]
+    assert predicted.status == 0, predicted.errors
+    assert "green" in predicted.printed
+    without = Program(tmp_path / "errors.txt", "predict", str(trained), str(image))
+    assert without.wait() == 2
+    assert "method must be one of kmcl, asl" in without.errors
 
 
-def test_the_help_and_errors_know_the_plug_in(environment):
-    shown = kmcl(environment, "train", "--help").stdout
-    assert "Method scaled" in shown
-    assert "--scale" in shown
-    refused = kmcl(environment, "train", "digits", "--scale", "3")
-    assert refused.returncode == 2
-    assert "method kmcl has no option scale; it is an option of scaled" in refused.stderr
+def test_the_help_and_errors_know_the_plug_in(answers):
+    _, shown, refused = answers
+    assert "Method scaled" in shown.printed
+    assert "--scale" in shown.printed
+    assert refused.status == 2
+    assert "method kmcl has no option scale; it is an option of scaled" in refused.errors
 
 
 def test_a_broken_plug_in_is_named(monkeypatch):

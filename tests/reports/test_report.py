@@ -197,6 +197,14 @@ def test_runs_of_one_name_are_told_apart(tmp_path):
     ]
 
 
+def test_runs_of_the_same_data_open_it_once(kernel_run, linear_run, breakable_run):
+    settings = breakable_run / "settings.yaml"
+    settings.write_text(settings.read_text().replace("size: 120", "size: 60"))
+    first, second, other = read_runs([kernel_run, linear_run, breakable_run])
+    assert first.dataset is second.dataset
+    assert [len(run.dataset.splits["train"]) for run in (first, other)] == [120, 60]
+
+
 def test_explain_from_the_command_line(program, kernel_run, linear_run, tmp_path):
     picture = tmp_path / "photograph.png"
     Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 60, 3), dtype=np.uint8)).save(picture)

@@ -8,8 +8,6 @@ import json
 import os
 import shlex
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -31,6 +29,7 @@ from kmcl.studies.running import threads_per_process
 from kmcl.studies.study import run_study
 from kmcl.studies.variants import parse_variants
 from kmcl.training.train import train
+from prepared_program import Program
 from studies_settings import TINY
 
 
@@ -179,10 +178,7 @@ def test_two_processes_share_the_members_and_one_takes_over_from_the_other_kille
     folder = tmp_path / "study"
     plan = tiny_plan("asl,long=kmcl:epochs=9,bce:epochs=4,focal", (0,))
     arguments = shlex.split(command_of(plan))[1:]
-    command = [sys.executable, "-m", "kmcl", *arguments, "--workers", "0", "--output", str(folder)]
-    killed = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
+    killed = Program(tmp_path / "errors.txt", *arguments, "--workers", "0", "--output", str(folder))
     members = {member.variant: member for member in plan.members(folder)}
     wait_for(lambda: members["long"].run.checkpoint.is_file(), killed)
     assert members["asl"].is_finished
@@ -192,8 +188,8 @@ def test_two_processes_share_the_members_and_one_takes_over_from_the_other_kille
     other = threading.Thread(target=lambda: results.append(run_study(plan, folder, console=console)))
     other.start()
     wait_for(lambda: members["bce epochs=4"].log_file.is_file(), killed)
-    os.kill(killed.pid, signal.SIGKILL)
-    killed.wait()
+    killed.send_signal(signal.SIGKILL)
+    assert killed.wait() == -signal.SIGKILL
     assert not members["long"].run.metrics_file.exists()
     other.join(timeout=240)
     assert not other.is_alive()
@@ -208,10 +204,10 @@ def test_two_processes_share_the_members_and_one_takes_over_from_the_other_kille
         assert [row["epoch"] for row in csv.DictReader(file)] == [str(epoch) for epoch in range(1, 10)]
 
 
-def wait_for(condition, process: subprocess.Popen[bytes], seconds: float = 240) -> None:
+def wait_for(condition, process: Program, seconds: float = 240) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert process.poll() is None, process.communicate()
+        assert process.is_running, process.errors
         assert time.monotonic() < deadline
         time.sleep(0.02)
 

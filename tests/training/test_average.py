@@ -35,6 +35,25 @@ def test_weights_and_running_statistics_follow_the_formula(warmup):
     assert average.model[1].num_batches_tracked == 5
 
 
+def test_a_model_that_was_replaced_or_moved_is_followed_and_constant_tensors_are_not():
+    model = make_model()
+    average = MovingAverage(model, 0.5, warmup=False, constant=["0.bias"])
+    average.update(model)
+    average.double()
+    model = make_model().double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1)
+    model[1].running_mean.fill_(3)
+    model = model.to(torch.float32).double()  # other tensors as buffers
+    expected = {
+        name: (tensor + model.state_dict()[name]) / 2 for name, tensor in average.model.state_dict().items()
+    }
+    expected |= {"0.bias": average.model[0].bias.clone(), "1.num_batches_tracked": torch.tensor(0)}
+    average.update(model)
+    torch.testing.assert_close(average.model.state_dict(), expected)
+
+
 def test_it_is_neither_trained_nor_in_training_mode():
     average = MovingAverage(make_model(), 0.9, warmup=False)
     average.train()

@@ -42,8 +42,8 @@ def settings_with(cache: Path, **changes: object) -> TrainingSettings:
 def chosen(tmp_path_factory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("chosen")
     console = Console(file=io.StringIO(), width=200)
-    settings = settings_with(
-        folder / "cache", budget="20s", to_choose=("cached_views", "learning_rate", "epochs")
+    settings = settings_with(  # time for MOST_EPOCHS on a busy machine too
+        folder / "cache", budget="200s", to_choose=("cached_views", "learning_rate", "epochs")
     )
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"FEWEST_TRIAL_STEPS": 1, "MOST_EPOCHS": 4, "MOST_STEPS": 1}.items():

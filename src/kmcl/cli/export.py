@@ -77,6 +77,8 @@ def export(
     from kmcl.storage.atomic import write_json
 
     predictor = load_in_torch(run, guarantee=guarantee)
+    if bentoml is not None:
+        predictor.refuse_vectors("--bentoml")
     promised = None if int8 else predictor.rules.guarantee
     path = output or _default_output(Path(run), FORMATS[file_format.value], int8)
     check = find_check_images(Path(run), predictor, images or (5000 if int8 else 500))

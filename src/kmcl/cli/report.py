@@ -49,13 +49,16 @@ def report(
 
     from kmcl.reports import ReportSettings, write_report
     from kmcl.reports.progress import ReportProgress
-    from kmcl.training.tracking import track_page
+    from kmcl.training.run_folder import RunFolder
 
     settings = ReportSettings(groups, tuple(image or ()), saliency, num_images, seed, num_masked)  # type: ignore[arg-type]
     folder = output or (runs[0] / "report" if len(runs) == 1 else runs[0].resolve().parent / "report")
     with ReportProgress(Console(stderr=True)) as progress:
         page = write_report(runs, folder, settings, progress)
-    if len(runs) == 1:
+    if len(runs) == 1 and any(RunFolder(runs[0]).logs.glob("*.json")):
+        # Tracked by a service. The module loads Lightning, which takes seconds.
+        from kmcl.training.tracking import track_page
+
         track_page(runs[0], page, partial(typer.echo, err=True))
     show(page, open_)
 

@@ -6,6 +6,10 @@ import base64
 import csv
 import io
 from pathlib import Path
+from typing import TextIO
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 
 from kmcl.errors import InputError
 from kmcl.reports.blocks import Picture
@@ -27,17 +31,7 @@ def write_picture(picture: Picture, folder: Path) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with figure_style():
-            # Laid out once for both files: layout takes as long as drawing. Text is wider or narrower at
-            # another resolution.
-            picture.figure.set_dpi(PNG_DPI)
-            picture.figure.draw_without_rendering()
-            picture.figure.set_layout_engine("none")
-            picture.figure.savefig(
-                vector, format="svg", dpi=PNG_DPI, metadata={"Date": None, "Title": picture.alt}
-            )
-            picture.figure.savefig(
-                folder / f"{picture.name}.png", dpi=PNG_DPI, metadata={"Title": picture.alt}
-            )
+            _draw(picture, vector, folder / f"{picture.name}.png")
         (folder / f"{picture.name}.svg").write_text(vector.getvalue(), encoding="utf-8")
         with (folder / f"{picture.name}.csv").open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
@@ -48,6 +42,24 @@ def write_picture(picture: Picture, folder: Path) -> str:
             f"{folder}: the figure {picture.name} cannot be written: {error.strerror}"
         ) from error
     return theme_svg(vector.getvalue())
+
+
+def _draw(picture: Picture, vector: TextIO, pixels: Path) -> None:
+    """Laid out once for both files, and drawn once for each; `savefig` would draw each of them twice.
+
+    Layout takes as long as drawing. It is made for the resolution of the PNG file, since text is wider or
+    narrower at another one.
+    """
+    figure = picture.figure
+    figure.set_dpi(PNG_DPI)
+    layout = figure.get_layout_engine()
+    if layout is not None:
+        layout.execute(figure)
+    figure.set_layout_engine("none")
+    described = {"Title": picture.alt}
+    FigureCanvasSVG(figure).print_svg(vector, metadata={"Date": None, **described})  # type: ignore[no-untyped-call]
+    figure.set_dpi(PNG_DPI)  # an SVG file has its own
+    FigureCanvasAgg(figure).print_png(pixels, metadata=described)  # type: ignore[no-untyped-call]
 
 
 def theme_svg(svg: str) -> str:

@@ -34,14 +34,16 @@ class RunParts:
 
     name:     what the report calls the run
     problems: why parts are missing, in the order of access, each once
+    opened:   datasets that runs share, by what names them: reading one may take seconds
     """
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(self, path: Path, name: str, opened: dict[str, Dataset] | None = None) -> None:
         if not path.is_dir():
             raise InputError(f"{path}: there is no such folder")
         self.folder = RunFolder(path)
         self.name = name
         self.problems: list[str] = []
+        self._opened = {} if opened is None else opened
         known = ("settings.yaml", "epochs.csv", "metrics.json", "model", "predictions")
         if not any((path / part).exists() for part in known):
             raise InputError(f"{path}: is no run folder: it has none of {', '.join(known)}")
@@ -115,9 +117,16 @@ class RunParts:
         if self.settings is None:
             return None
         data = self.settings.data
-        return self._try(
-            lambda: open_dataset(data.spec, **data.options), f"the images of {self.name} cannot be shown: "
-        )
+        key = json.dumps([data.spec, data.options], sort_keys=True, default=str)
+        if key not in self._opened:
+            found = self._try(
+                lambda: open_dataset(data.spec, **data.options),
+                f"the images of {self.name} cannot be shown: ",
+            )
+            if found is None:
+                return None
+            self._opened[key] = found
+        return self._opened[key]
 
     @property
     def takes_vectors(self) -> bool:
@@ -192,7 +201,8 @@ def read_runs(paths: Sequence[Path]) -> list[RunParts]:
     while len(set(names)) < len(names):
         depth += 1
         names = ["/".join(path.parts[-depth:]) for path in resolved]
-    return [RunParts(path, name) for path, name in zip(paths, names, strict=True)]
+    opened: dict[str, Dataset] = {}
+    return [RunParts(path, name, opened) for path, name in zip(paths, names, strict=True)]
 
 
 def refuse_vectors(runs: Sequence[RunParts], what: str) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from kmcl.models.label_rules import DECIMALS
 from kmcl.reports.blocks import Gallery, Missing, Picture, Section, Table, Text, Thumbnail
@@ -30,6 +31,8 @@ THUMBNAIL_SIDE = 176
 CELL_INCHES = 1.35
 LARGE_CELL_INCHES = 3.2
 """Room for EXPLAINED_SIDE pixels in the PNG file."""
+GAP_INCHES, TITLE_INCHES = 0.1, 0.4
+"""Between images side by side, and above each for a title of two lines."""
 
 
 def saliency_section(
@@ -101,8 +104,7 @@ def grid_picture(explained: Sequence[ExplainedImage], runs: Sequence[str]) -> Pi
     columns = 1 + max(len(heats) for one in explained for heats in one.of_runs)
     num_rows = len(explained) * len(runs)
     cell = CELL_INCHES if all(one.image.shown is None for one in explained) else LARGE_CELL_INCHES
-    figure = new_figure(cell * columns, (cell + 0.3) * num_rows)
-    grid = figure.subplots(num_rows, columns, squeeze=False)
+    figure, grid = _image_grid(num_rows, columns, cell)
     for axes in grid.flat:
         axes.set_axis_off()
     for index, one in enumerate(explained):
@@ -123,6 +125,31 @@ def grid_picture(explained: Sequence[ExplainedImage], runs: Sequence[str]) -> Pi
         numbers=Table.of("probabilities", header, rows),
         shown=False,
     )
+
+
+def _image_grid(num_rows: int, columns: int, cell: float) -> tuple[Figure, Any]:
+    """A figure with axes of equal size at fixed places.
+
+    All sizes are known, and matplotlib's layout of a hundred axes takes longer than the rest of their figure.
+    """
+    side, title = cell - GAP_INCHES, TITLE_INCHES
+    width, height = cell * columns, (side + title) * num_rows
+    figure = new_figure(width, height)
+    figure.set_layout_engine("none")
+    grid = figure.subplots(
+        num_rows,
+        columns,
+        squeeze=False,
+        gridspec_kw={
+            "left": GAP_INCHES / 2 / width,
+            "right": 1 - GAP_INCHES / 2 / width,
+            "bottom": 0.0,
+            "top": 1 - title / height,
+            "wspace": GAP_INCHES / side,
+            "hspace": title / side,
+        },
+    )
+    return figure, grid
 
 
 def probability_rows(

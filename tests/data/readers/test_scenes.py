@@ -121,6 +121,13 @@ def test_seed_decides_and_more_scenes_continue_the_fewer(dataset: Dataset) -> No
     assert not np.array_equal(train.targets[:100], dataset.splits["test"].targets[:100])
 
 
+def test_a_dataset_has_targets_of_its_own(dataset: Dataset) -> None:
+    again = open_dataset("scenes", size=300)
+    again.splits["val"].targets[:] = -1
+    assert (open_dataset("scenes", size=300).splits["val"].targets == dataset.splits["val"].targets).all()
+    assert dataset.splits["val"].targets.min() == 0
+
+
 def test_pixels_are_the_same_in_another_process(dataset: Dataset) -> None:
     images = dataset.splits["test"].images
     code = (

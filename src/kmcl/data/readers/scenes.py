@@ -7,6 +7,7 @@ sea or in a meadow. Which of them go together is described in `kmcl.data.scenes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from random import Random
 
 import numpy as np
@@ -60,12 +61,18 @@ def read_scenes(options: ScenesOptions) -> Dataset:
     splits = {}
     for name in SPLIT_NAMES:
         images = SceneImages(name, options.seed, max(2, round(options.size * SPLIT_SHARES[name])))
-        targets = np.zeros((len(images), len(SCENE_LABELS)), dtype=np.int8)
-        for index in range(len(images)):
-            shown = images.scene(index).labels
-            targets[index] = [label in shown for label in SCENE_LABELS]
-        splits[name] = Split(images, targets)
+        splits[name] = Split(images, _targets(images).copy())
     return Dataset("scenes", SCENE_LABELS, finish_splits(splits, options))
+
+
+@lru_cache(maxsize=8)
+def _targets(images: SceneImages) -> npt.NDArray[np.int8]:
+    """What each scene shows; kept, since composing two thousand scenes takes a second."""
+    targets = np.zeros((len(images), len(SCENE_LABELS)), dtype=np.int8)
+    for index in range(len(images)):
+        shown = images.scene(index).labels
+        targets[index] = [label in shown for label in SCENE_LABELS]
+    return targets
 
 
 READER = Reader(read_scenes, ScenesOptions)
