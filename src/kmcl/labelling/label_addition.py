@@ -60,6 +60,11 @@ class AddedLabel:
             f"{100 * self.low:.0f} to {100 * self.high:.0f} %). About {100 * self.share:.2g} % of these seem "
             f"to show it; it counts as present from a probability of {self.threshold:.2g}."
         )
+        if self.low <= 0.5:
+            words += (
+                " That is not clearly more than half, as for images taken at random: the model may not see "
+                "what the examples have in common. Give more of them, or larger pictures of it."
+            )
         if self.num_examples < 20:
             words += (
                 f" Threshold and probabilities rest on {self.num_examples} images: check them on images of "
