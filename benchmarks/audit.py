@@ -180,7 +180,7 @@ class Judge:
 
     def _ours(self, scores: Values, targets: Targets) -> Suspected:
         suspicion = suspect_labels(scores, targets, self._everything.groups)
-        return Suspected(suspicion.odds, suspicion.odds.max(axis=1))
+        return Suspected(suspicion.is_wrong, suspicion.is_wrong.max(axis=1))
 
     def _cleanlab(self, scores: list[Values], targets: list[Targets]) -> Iterator[list[Suspected]]:
         """On the same scores, turned into probabilities by logistic regression; and on its own."""
