@@ -18,7 +18,9 @@ from kmcl.models.label_rules import sigmoid
 
 SHARE_FORGOTTEN = 0.05
 """β. It cannot be estimated where images say little about labels: a wrong label looks like a hard image."""
-MISTAKES_EXPONENT = 0.5
+AS_EVIDENCE = (0.5, 0.5)
+FOR_RANKING = (0.25, 1.0)
+"""Exponent and bound of `shares_of_mistakes`: where labels speak for others, and where they are ranked."""
 BIAS_PENALTY, SLOPE_PENALTY = 1e-3, 0.05
 ITERATIONS, TOLERANCE = 40, 1e-4
 
@@ -99,19 +101,20 @@ def _fit_label(inputs: Values, positive: npt.NDArray[np.bool_], penalties: Value
     return values
 
 
-def shares_of_mistakes(targets: Targets) -> Values:
+def shares_of_mistakes(targets: Targets, exponent_and_bound: tuple[float, float]) -> Values:
     """α of each label, L.
 
-        α = min(β √o, o / 2),    o = π / (1 - π) with π the share of images that have the label
+        α = min(β oᵉ, b o),    o = π / (1 - π) with π the share of images that have the label
 
-    As likely as omissions (α = β), mistakes would exceed the given values of a rare label, and each of these
-    that is hard to see would count as wrong. As many mistakes as omissions (α = β o) would hide those with
-    rare labels. The second bound: at most half of the given values of a label are wrong.
+    With e = 0, mistakes as likely as omissions would exceed the given values of a rare label, and each of
+    these that is hard to see would count as wrong. With e = 1, as many mistakes as omissions, those with rare
+    labels would be hidden. The bound: not more than b of the given values of a label are mistakes.
     """
+    exponent, bound = exponent_and_bound
     known = (targets >= 0).sum(axis=0)
     rates = ((targets == 1).sum(axis=0) + 0.5) / (known + 1)
     odds = rates / (1 - rates)
-    shares: Values = np.minimum(SHARE_FORGOTTEN * odds**MISTAKES_EXPONENT, odds / 2)
+    shares: Values = np.minimum(SHARE_FORGOTTEN * odds**exponent, bound * odds)
     return shares
 
 

@@ -10,6 +10,8 @@ import numpy.typing as npt
 from kmcl.data.splitting import stratify
 from kmcl.evaluation.ranking import Values
 from kmcl.labelling.label_regression import (
+    AS_EVIDENCE,
+    FOR_RANKING,
     LabelRegression,
     Targets,
     believed,
@@ -70,8 +72,7 @@ def suspect_labels(
     nothing = np.zeros((len(scores), 0))
     first = fit_label_regression(scores, nothing, np.zeros((0, num_labels), dtype=bool), targets)
     from_image = first.probabilities(scores, nothing)
-    mistakes = shares_of_mistakes(targets)
-    beyond = believed(from_image, targets, mistakes) - from_image
+    beyond = believed(from_image, targets, shares_of_mistakes(targets, AS_EVIDENCE)) - from_image
     parts = [from_image - from_image.mean(axis=0), beyond]
     of_others = ~np.eye(num_labels, dtype=bool)
     allowed = [of_others, of_others]
@@ -92,19 +93,16 @@ def suspect_labels(
     return Suspicion(
         from_image,
         from_all,
-        probability_of_error(from_all, targets, mistakes),
+        probability_of_error(from_all, targets),
         evidence,
         tuple(models),
         fold_of_row,
     )
 
 
-def probability_of_error(probabilities: Values, targets: Targets, mistakes: Values) -> Values:
-    """The probability that the given value is wrong, N x L; 0 where it is unknown.
-
-    mistakes: see `shares_of_mistakes`
-    """
-    after = believed(probabilities, targets, mistakes)
+def probability_of_error(probabilities: Values, targets: Targets) -> Values:
+    """The probability that the given value is wrong, N x L; 0 where it is unknown."""
+    after = believed(probabilities, targets, shares_of_mistakes(targets, FOR_RANKING))
     return np.where(targets == 1, 1 - after, np.where(targets == 0, after, 0.0))
 
 
