@@ -72,6 +72,8 @@ def main() -> None:
     for label in arguments.labels:
         column = names.index(label)
         shows, truth = train.targets[:, column] == 1, judged.targets[:, column] == 1
+        shares = np.delete((train.targets == 1).mean(axis=0), column)
+        usual = float(np.exp(np.log(shares[shares > 0]).mean()))
         everything = discriminants.inverse(arguments.shrinkages[-1]) @ (
             discriminants.remembered[shows].mean(axis=0) - discriminants.remembered[~shows].mean(axis=0)
         )
@@ -80,7 +82,9 @@ def main() -> None:
             for draw in range(*map(int, arguments.draws.split(":"))):
                 rng = np.random.default_rng([draw, number])
                 examples = rng.permutation(np.flatnonzero(shows))[:number]
-                found.append(from_examples(discriminants, judged, examples, truth, arguments.shrinkages))
+                found.append(
+                    from_examples(discriminants, judged, examples, truth, arguments.shrinkages, usual)
+                )
             cells = [spread(np.array(values)) for values in zip(*found, strict=True)]
             cells.append(f"{100 * precision_of(judged.directions @ everything, truth):.1f}")
             share = 100 * shows.mean()
@@ -93,6 +97,7 @@ def from_examples(
     examples: npt.NDArray[np.int64],
     truth: Mask,
     shrinkages: Sequence[float],
+    usual_share: float,
 ) -> list[float]:
     given = discriminants.remembered[examples]
     centre, number = given.mean(axis=0), len(examples)
@@ -105,7 +110,8 @@ def from_examples(
         scores = judged.directions @ weights
         figures.append(100 * precision_of(scores, truth))
     left_out = given @ weights + ((given @ inverse) * (centre - given)).sum(axis=1) / (number - 1)
-    found = calibrate_unlabelled(left_out, discriminants.remembered[others] @ weights)
+    unlabelled = discriminants.remembered[others] @ weights
+    found = calibrate_unlabelled(left_out, unlabelled, usual_share=usual_share)
     probabilities = sigmoid(found.slope * scores + found.bias)
     return [
         *figures,

@@ -69,6 +69,7 @@ def main() -> None:
     parser.add_argument("--groups", metavar="PATTERN", help="of the part of a name that is the group")
     parser.add_argument("--seeds", default="10:30", metavar="FROM:TO")
     parser.add_argument("--rates", type=float, nargs="+", default=RATES)
+    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
     parser.add_argument("--own", action="store_true", help="also Cleanlab with its own kind of probabilities")
     parser.add_argument("--copies", action="store_true", help="measure near-duplicates instead")
     arguments = parser.parse_args()
@@ -81,9 +82,9 @@ def main() -> None:
     everything = with_groups(join_splits(dataset), features, arguments.groups)
     seeds = range(*map(int, arguments.seeds.split(":")))
     judge = Judge(everything, features, arguments.environment, own=arguments.own)
-    print("| planted | ranked | k | ours | Cleanlab | difference | Cleanlab, own |")
-    print("|---" * 7 + "|")
-    for kind in KINDS:
+    print("| planted | ranked | k | ours | Cleanlab | difference | Cleanlab, own | difference |")
+    print("|---" * 8 + "|")
+    for kind in arguments.kinds:
         for rate in arguments.rates:
             for row in judge.rows(kind, rate, seeds):
                 print(row, flush=True)
@@ -170,7 +171,8 @@ class Judge:
             sizes = {"labels": planted, "given labels": planted & (targets == 1)}
             sizes |= {"absent labels": planted & (targets == 0), "images": planted.any(axis=1)}
             cells = [f"{100 * rate:g} % {kind}", ranked, str(sizes[ranked].sum()), *means[:2]]
-            cells += [difference(values[0] - values[1]), means[2] if len(means) > 2 else "-"]
+            cells.append(difference(values[0] - values[1]))
+            cells += [means[2], difference(values[0] - values[2])] if len(means) > 2 else ["", ""]
             yield "| " + " | ".join(cells) + " |"
 
     def _scores(self, targets: Targets) -> Values:
@@ -180,7 +182,7 @@ class Judge:
 
     def _ours(self, scores: Values, targets: Targets) -> Suspected:
         suspicion = suspect_labels(scores, targets, self._everything.groups)
-        return Suspected(suspicion.odds, suspicion.odds.max(axis=1))
+        return Suspected(suspicion.is_wrong, suspicion.is_wrong.max(axis=1))
 
     def _cleanlab(self, scores: list[Values], targets: list[Targets]) -> Iterator[list[Suspected]]:
         """On the same scores, turned into probabilities by logistic regression; and on its own."""

@@ -142,6 +142,18 @@ def test_a_folder_with_files_is_left_alone_and_formats_are_named(tmp_path: Path)
         write_dataset(made(), "coc:x")
 
 
+@pytest.mark.parametrize("kind", FORMATS)
+def test_an_image_that_cannot_be_read_leaves_nothing_behind(tmp_path: Path, kind: str) -> None:
+    for name in ("a.png", "b.png"):
+        save_small_image(tmp_path / "data" / name, 0)
+    (tmp_path / "data" / "labels.csv").write_text("image,split,cat\na.png,train,1\nb.png,test,1\n")
+    source = open_dataset(f"table:{tmp_path / 'data' / 'labels.csv'}", val_fraction=0)
+    (tmp_path / "data" / "b.png").unlink()
+    with pytest.raises(InputError, match=r"b\.png does not exist"):
+        write_dataset(source, f"{kind}:{tmp_path / 'out'}")
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
 def test_command(tmp_path: Path) -> None:
     result = CliRunner().invoke(data_app, ["convert", "digits", f"table:{tmp_path / 'out'}", "-o", "size=30"])
     assert result.exit_code == 0, result.output

@@ -43,6 +43,7 @@ def test_files_that_are_no_table(tmp_path: Path, name: str, content: object, mes
         ("x.json", COCO, "coco"),
         ("x.json", TASKS, "labelstudio"),
         ("x.xml", "", "cvat"),
+        ("x.yaml", "path: a\nnames: [cat, dog]", "yolo"),
         ("x.npz", "", "features"),
     ],
 )

@@ -27,6 +27,16 @@ def test_the_share_is_found_where_scores_separate(share: float):
 def test_of_few_positives_the_usual_share_says_more_than_they_do():
     positive, unlabelled, _ = scores(0.4, 5000, 2, gap=0.0)
     assert USUAL_SHARE < estimate_share(positive, unlabelled) < 2 * USUAL_SHARE
+    assert 0.01 < estimate_share(positive, unlabelled, 0.01) < 0.02
+
+
+def test_the_usual_share_counts_as_forty_positives_below_and_as_five_above():
+    """The ratio is 1/5 wherever the threshold is; its geometric mean with a usual share of equal weight."""
+    unlabelled = np.concatenate([np.full(20, 2.0), np.zeros(80)])
+    assert estimate_share(np.ones(40), unlabelled, 1 / 80) == pytest.approx(1 / 20)
+    assert estimate_share(np.ones(5), unlabelled, 0.45) == pytest.approx(0.2)
+    rare = np.concatenate([np.full(2, 2.0), np.zeros(98)])
+    assert estimate_share(np.ones(5), rare, 0.45) == pytest.approx((0.02 * USUAL_SHARE) ** 0.5)
 
 
 @pytest.mark.parametrize("share", [0.05, 0.3])

@@ -14,6 +14,8 @@ import kmcl
 from kmcl.cli.app import make_app
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
+from kmcl.evaluation.unlabelled import USUAL_SHARE
+from kmcl.labelling.label_addition import AddedLabel, usual_share
 from kmcl.models.folder import load_model, read_description
 from made_once import made_once
 from tiny_runs import TINY_CACHED
@@ -188,3 +190,19 @@ def test_a_model_that_remembers_no_images_says_what_to_train(model: Path, tmp_pa
     examples = write_stripes(tmp_path / "examples", 3, 0)
     with pytest.raises(InputError, match="train it with --posthoc frozen_gp"):
         kmcl.add_label(model, examples, name="stripes", output=tmp_path / "new", progress=False)
+
+
+@pytest.mark.parametrize(("low", "is_told"), [(0.3, True), (0.9, False)])
+def test_examples_that_do_not_stand_out_are_told(low: float, is_told: bool) -> None:
+    added = AddedLabel("kite", 30, 0, low + 0.05, low, low + 0.1, 0.05, 0.3, ())
+    assert ("not clearly more than half" in added.in_words()) is is_told
+
+
+def test_the_usual_share_is_that_of_the_labels_of_the_model(run: Path) -> None:
+    classifier, _ = load_model(run / "model")
+    targets = kmcl.data.open_dataset("digits", size=120).splits["train"].targets
+    shares = (targets == 1).mean(axis=0)
+    expected = np.exp(np.log(shares[shares > 0]).mean())
+    assert usual_share(classifier) == pytest.approx(expected, rel=1e-5)
+    del classifier.posthoc["kernel_vote"]
+    assert usual_share(classifier) == USUAL_SHARE

@@ -12,7 +12,7 @@ from kmcl.data import Dataset, open_dataset
 from kmcl.data.selection import select
 from kmcl.errors import InputError
 from kmcl.labelling import audit as module
-from kmcl.labelling.audit import Audit, audit_dataset
+from kmcl.labelling.audit import Audit, audit_dataset, percent
 from kmcl.labelling.image_features import FeatureExtractor
 from kmcl.labelling.joined_splits import describe_splits, join_splits
 from kmcl.labelling.near_duplicates import (
@@ -42,6 +42,7 @@ def test_planted_errors_come_first(audit: Audit, dataset: Dataset) -> None:
 def test_reasons_and_neighbours_say_what_is_suggested(audit: Audit, dataset: Dataset) -> None:
     finding = next(one for one in audit.findings if one.row == row_of(dataset, MISSING_GREEN))
     assert finding.reasons[0].startswith("green is given as absent; from the image it is")
+    assert finding.reasons[0].endswith(f"and {percent(finding.share)} of the images have it")
     assert "most similar images have it" in finding.reasons[1]
     targets = np.concatenate([split.targets for split in dataset.splits.values()])
     assert len(finding.neighbours) == 3
@@ -128,3 +129,19 @@ def test_a_degraded_copy_is_smaller_and_brighter() -> None:
     copy = degraded_copy(image)
     assert copy.shape == (30, 45, 3)
     assert copy.mean() == pytest.approx(110, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("probability", "words"),
+    [
+        (0.0, "0 %"),
+        (0.0001, "less than 0.05 %"),
+        (0.0034, "0.3 %"),
+        (0.02, "2 %"),
+        (0.994, "99 %"),
+        (0.9999, "over 99 %"),
+        (1.0, "100 %"),
+    ],
+)
+def test_a_small_probability_is_not_rounded_to_none(probability: float, words: str) -> None:
+    assert percent(probability) == words

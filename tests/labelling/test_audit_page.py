@@ -94,6 +94,8 @@ def test_the_command_with_a_model(table: Path, model: Path, tmp_path: Path) -> N
     with (output / "findings.csv").open(newline="") as file:
         findings = list(csv.DictReader(file))
     assert 10 <= len(findings) <= 15
+    first = next(row for row in findings if row["kind"] == "missing")
+    assert f"{first['image']}: {first['label']} is given as absent" in result.output.replace("\n", "")
     known = {
         split.images.name(row)
         for split in open_dataset(str(table)).splits.values()

@@ -5,8 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kmcl.labelling.label_regression import believed, fit_label_regression
-from kmcl.labelling.label_suspicion import odds_of_error, suspect_labels, unlikelihood
+from kmcl.labelling.label_regression import (
+    AS_EVIDENCE,
+    FOR_RANKING,
+    believed,
+    fit_label_regression,
+    shares_of_mistakes,
+)
+from kmcl.labelling.label_suspicion import probability_of_error, suspect_labels
 
 NOTHING = np.zeros((4000, 0))
 NO_WEIGHTS = np.zeros((0, 2), dtype=bool)
@@ -40,16 +46,18 @@ def test_unknown_labels_count_for_nothing() -> None:
     np.testing.assert_allclose(model.slopes, alone.slopes, rtol=0.01)
     np.testing.assert_allclose(model.biases, alone.biases, rtol=0.01)
     p = model.probabilities(scores, NOTHING)
-    assert (unlikelihood(p, with_unknown)[~shown] == 0).all()
-    np.testing.assert_array_equal(believed(p, with_unknown)[~shown], p[~shown])
+    mistakes = shares_of_mistakes(with_unknown, AS_EVIDENCE)
+    assert (probability_of_error(p, with_unknown)[~shown] == 0).all()
+    np.testing.assert_array_equal(believed(p, with_unknown, mistakes)[~shown], p[~shown])
 
 
 def test_belief_by_counting() -> None:
     """Bayes' rule against frequencies of a simulation with one p."""
     rng = np.random.default_rng(0)
     true = rng.random(400_000) < 0.3
-    given = true ^ (rng.random(len(true)) < 0.05)
-    found = believed(np.full((2, 1), 0.3), np.array([[1], [0]], dtype=np.int8), share_wrong=0.05)
+    given = np.where(true, rng.random(len(true)) >= 0.08, rng.random(len(true)) < 0.02)
+    p, values = np.full((2, 1), 0.3), np.array([[1], [0]], dtype=np.int8)
+    found = believed(p, values, np.array([0.02]), forgotten=0.08)
     assert found[0, 0] == pytest.approx(true[given].mean(), abs=0.005)
     assert found[1, 0] == pytest.approx(true[~given].mean(), abs=0.005)
 
@@ -70,7 +78,7 @@ def test_other_labels_reveal_what_the_image_does_not() -> None:
     suspicion = suspect_labels(scores, given)
     worst = np.argsort(-suspicion.is_wrong[:, 1])[: len(omitted)]
     assert np.isin(worst, omitted).mean() > 0.9
-    by_image = unlikelihood(suspicion.from_image, given)[:, 1]
+    by_image = probability_of_error(suspicion.from_image, given)[:, 1]
     assert np.isin(np.argsort(-by_image)[: len(omitted)], omitted).mean() < 0.3
     of_labels, of_group = suspicion.pushes(int(omitted[0]), 1)
     assert of_labels[0] > 1
@@ -103,13 +111,31 @@ def test_an_image_does_not_judge_its_own_label() -> None:
     assert after.from_all[0, 1] == pytest.approx(before.from_all[0, 1], abs=0.02)
 
 
-def test_mistakes_with_rare_labels_weigh_less() -> None:
-    targets = np.zeros((1000, 2), dtype=np.int8)
-    targets[:500, 0] = targets[:10, 1] = 1
-    targets[999] = -1
-    p = np.full((1000, 2), 0.2)
-    odds = odds_of_error(p, targets)
-    assert odds[500, 0] == odds[500, 1] == pytest.approx(0.25)
-    assert odds[0, 0] == pytest.approx(4, rel=0.01)
-    assert odds[0, 1] == pytest.approx(4 * (10 / 990) ** 0.25, rel=0.02)
-    assert (odds[999] == -1).all()
+def test_shares_of_mistakes_by_hand() -> None:
+    """Half of the images, one in a hundred, and five of a thousand, which half of the given ones bound."""
+    targets = np.zeros((2000, 3), dtype=np.int8)
+    targets[:1000, 0] = targets[:20, 1] = targets[:5, 2] = 1
+    found = shares_of_mistakes(targets, AS_EVIDENCE)
+    assert found[0] == pytest.approx(0.05, rel=0.01)
+    assert found[1] == pytest.approx(0.05 * (20 / 1980) ** 0.5, rel=0.03)
+    assert found[2] == pytest.approx(0.5 * 5 / 1995, rel=0.11)
+    targets[1990:] = -1
+    np.testing.assert_allclose(shares_of_mistakes(targets, AS_EVIDENCE), found, rtol=0.02)
+    ranked = shares_of_mistakes(targets, FOR_RANKING)
+    assert ranked[1] == pytest.approx(20 / 1970, rel=0.03)
+    assert ranked[0] == pytest.approx(0.05, rel=0.02)
+
+
+def test_an_image_that_says_nothing_does_not_condemn_a_rare_label() -> None:
+    """Ten of 3,000 images have a label that cannot be seen: each is 0.3 % likely, none is surely wrong."""
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(3000, 2))
+    given = np.zeros((3000, 2), dtype=np.int8)
+    given[:, 0] = rng.random(3000) < 1 / (1 + np.exp(-3 * scores[:, 0]))
+    given[:10, 1] = 1
+    suspicion = suspect_labels(scores, given)
+    assert suspicion.from_all[:10, 1].max() < 0.05
+    assert suspicion.is_wrong[:10, 1].max() < 0.8
+    # A frequent label that contradicts its image comes first.
+    contradicted = np.flatnonzero((given[:, 0] == 1) & (scores[:, 0] < -1.5))
+    assert suspicion.is_wrong[contradicted, 0].max() > suspicion.is_wrong[:10, 1].max()

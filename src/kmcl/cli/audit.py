@@ -12,6 +12,7 @@ from kmcl.cli.data_arguments import DataArgument, OptionArgument, parse_dataset_
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from kmcl.data import Split
     from kmcl.labelling.audit import Audit
     from kmcl.labelling.image_features import FeatureExtractor
 
@@ -79,7 +80,7 @@ def audit(
         else f"The command {command} applies decisions.csv.",
     )
     path = write_audit(output, page, findings_to_csv(result, everything))
-    _print_findings(result)
+    _print_findings(result, everything)
     show(path, open_)
 
 
@@ -95,12 +96,15 @@ def _extractor(run: Path | None, console: Console, feature_dim: int | None) -> F
     return FeatureExtractor(load_in_torch(run).classifier, console)
 
 
-def _print_findings(result: Audit) -> None:
+def _print_findings(result: Audit, everything: Split) -> None:
+    from kmcl.labelling.audit import percent
+
     for kind, words in KINDS.items():
         found = [finding for finding in result.findings if finding.kind == kind]
         typer.echo(f"{words}: {len(found)}")
         for finding in found[:SHOWN_FINDINGS]:
-            typer.echo(f"  {100 * finding.probability:.0f} %  {finding.reasons[0]}")
+            name = everything.images.name(finding.row)
+            typer.echo(f"  {percent(finding.probability)}  {name}: {finding.reasons[0]}")
     for reason in list(result.unreadable.values())[:SHOWN_FINDINGS]:
         typer.echo(f"kmcl: {reason}", err=True)
 

@@ -17,6 +17,8 @@ from kmcl.errors import InputError
 MOST_FILES = 5_000_000
 """That are looked through: more than that is somebody's whole disk."""
 
+MOST_DIGITS = 20
+
 
 def is_image_name(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in image_suffixes()
@@ -44,6 +46,8 @@ def walk_files(root: Path) -> Iterable[str]:
 class FolderIndex:
     """The images below a folder by their names, with and without extension; the folder is read once.
 
+    A number without its leading zeros, as spreadsheets write it, finds the image of that number.
+
     option: which names another folder, for messages
     """
 
@@ -66,6 +70,14 @@ class FolderIndex:
                 paths[os.path.splitext(name)[0]].append(path)
         return paths
 
+    @cached_property
+    def _paths_by_number(self) -> dict[int, list[str]]:
+        paths: defaultdict[int, list[str]] = defaultdict(list)
+        for name, found in self._paths.items():
+            if _is_number(name):
+                paths[int(name)] += found
+        return paths
+
     def find(self, wanted: str) -> str | None:
         """The image whose path ends most like the wanted one; None if no image has its name.
 
@@ -77,6 +89,8 @@ class FolderIndex:
         found = self._paths.get(name, [])
         if not found and is_image_name(name):
             found = self._paths.get(os.path.splitext(name)[0], [])
+        if not found and _is_number(number := os.path.splitext(name)[0]):
+            found = self._paths_by_number.get(int(number), [])
         if len(found) < 2:
             return found[0] if found else None
         scores = [_common_folders(path.split("/"), parts) for path in found]
@@ -87,6 +101,10 @@ class FolderIndex:
                 f"name the folder of the images with {self.option}"
             )
         return best[0]
+
+
+def _is_number(name: str) -> bool:
+    return len(name) < MOST_DIGITS and name.isascii() and name.isdigit()
 
 
 def _common_folders(path: Sequence[str], wanted: Sequence[str]) -> int:

@@ -54,6 +54,8 @@ def recognise(path: Path) -> Recognised | None:
         return found._replace(text=f"is JSON, not CSV, TSV or Parquet; {found.text}")
     if suffix in SHEET_SUFFIXES:
         return Recognised(None, path, "is a spreadsheet; save it as CSV")
+    if suffix in (".yaml", ".yml") and "names:" in _sample(path):
+        return Recognised("yolo", path, f"is no table; it looks like a dataset of YOLO: yolo:{path}")
     if suffix in (".xml", ".zip"):
         return Recognised("cvat", path, f"is no table; annotations of CVAT are opened as cvat:{path}")
     if suffix == ".npz":

@@ -36,8 +36,8 @@ class Finding:
                 present, "near-duplicate" where a nearly identical image has it otherwise
     row:        place of the image among all images of the dataset, splits one after the other
     given:      1 or 0; the suggestion is the other
-    probability: of the value that is not given
-    odds:       by which missing and wrong labels are ranked together
+    probability: that the given value is wrong, see `kmcl.labelling.label_regression`
+    share:      of the images that have the label, as given
     from_image: probability that the label is present, from the image
     from_all:   the same with the image's other labels and the images of its group
     reasons:    sentences
@@ -49,7 +49,7 @@ class Finding:
     label: int
     given: int
     probability: float
-    odds: float
+    share: float
     from_image: float
     from_all: float
     reasons: tuple[str, ...]
@@ -154,9 +154,10 @@ def _finding(material: _Material, row: int, label: int) -> Finding:
     have = int((targets[similar, label] == 1).sum())
     name, suspicion, noun = material.labels[label], material.suspicion, material.noun
     from_image, from_all = float(suspicion.from_image[row, label]), float(suspicion.from_all[row, label])
+    share = float((targets[:, label] == 1).sum() / max((targets[:, label] >= 0).sum(), 1))
     judged = (
         f"{name} is given as {'present' if given else 'absent'}; from the {noun} it is {percent(from_image)} "
-        f"likely, with all that is known {percent(from_all)}"
+        f"likely, with all that is known {percent(from_all)}, and {percent(share)} of the {noun}s have it"
     )
     reasons = [judged, f"{have} of the {len(similar)} most similar {noun}s have it"]
     reasons += _pushing(material, row, label, 1 - given)
@@ -166,7 +167,7 @@ def _finding(material: _Material, row: int, label: int) -> Finding:
         label=label,
         given=given,
         probability=float(suspicion.is_wrong[row, label]),
-        odds=float(suspicion.odds[row, label]),
+        share=share,
         from_image=from_image,
         from_all=from_all,
         reasons=tuple(reasons),
@@ -210,7 +211,10 @@ def _of_pair(material: _Material, first: int, second: int, similarity: float) ->
 
 
 def percent(probability: float) -> str:
-    return f"{100 * probability:.0f} %"
+    """Without decimals, but neither 0 nor 100 of what is not."""
+    if 0 < probability < 0.005:
+        return f"{100 * probability:.1g} %" if probability >= 0.0005 else "less than 0.05 %"
+    return "over 99 %" if 0.995 <= probability < 1 else f"{100 * probability:.0f} %"
 
 
 def images_of(split: Split, finding: Finding) -> tuple[str, ...]:

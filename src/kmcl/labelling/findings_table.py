@@ -32,7 +32,7 @@ def findings_to_csv(audit: Audit, everything: Split) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    findings = sorted(audit.findings, key=lambda finding: -finding.odds)
+    findings = sorted(audit.findings, key=lambda finding: -finding.probability)
     writer.writerows(finding_cells(audit, everything, finding) for finding in findings)
     return text.getvalue()
 

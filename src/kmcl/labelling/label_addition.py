@@ -15,12 +15,13 @@ from kmcl.data.dataset import Split
 from kmcl.data.loading import LoaderSettings, make_eval_loader
 from kmcl.errors import InputError
 from kmcl.evaluation.ranking import Values
-from kmcl.evaluation.unlabelled import UnlabelledCalibration, calibrate_unlabelled
+from kmcl.evaluation.unlabelled import LARGEST_SHARE, USUAL_SHARE, UnlabelledCalibration, calibrate_unlabelled
 from kmcl.models.classifier import Classifier
 from kmcl.models.description import ModelDescription
 from kmcl.models.label_rules import LabelRules
 from kmcl.posthoc.added_labels import AddedLabels, AddedSizes, ImageMemory, find_memory
 from kmcl.posthoc.interface import PosthocPart
+from kmcl.posthoc.kernel_vote import KernelVote
 from kmcl.posthoc.label_examples import FittedLabel, fit_label
 from kmcl.training.work_progress import WorkProgress
 
@@ -60,6 +61,11 @@ class AddedLabel:
             f"{100 * self.low:.0f} to {100 * self.high:.0f} %). About {100 * self.share:.2g} % of these seem "
             f"to show it; it counts as present from a probability of {self.threshold:.2g}."
         )
+        if self.low <= 0.5:
+            words += (
+                " That is not clearly more than half, as for images taken at random: the model may not see "
+                "what the examples have in common. Give more of them, or larger pictures of it."
+            )
         if self.num_examples < 20:
             words += (
                 f" Threshold and probabilities rest on {self.num_examples} images: check them on images of "
@@ -94,7 +100,7 @@ def add_label(
     memory = cast("ImageMemory", classifier.posthoc[part_name])
     fitted = fit_label(memory.directions.float(), directions, torch.from_numpy(shows).to(device))
     examples, others = (_values(scores) for scores in (fitted.of_examples, fitted.of_others))
-    calibration = calibrate_unlabelled(examples, others, share)
+    calibration = calibrate_unlabelled(examples, others, share, usual_share(classifier))
     added = _extended(classifier.added, part_name, memory, fitted, calibration)
     rules = _rules_with(description.rules, name, calibration, int(shows.sum()))
     model = Classifier(classifier.encoder, classifier.head, cast("Any", classifier.posthoc), added)
@@ -137,6 +143,14 @@ def check_addition(classifier: Classifier, description: ModelDescription, name: 
             "(--recipe cached), or with --posthoc kernel_vote"
         )
     return part
+
+
+def usual_share(classifier: Classifier) -> float:
+    """The geometric mean of the shares of training images that have each label, where the model has them."""
+    votes = [part for part in classifier.posthoc.values() if isinstance(part, KernelVote)]
+    if not votes or not (rates := votes[0].rates[votes[0].rates > 0].double()).numel():
+        return USUAL_SHARE
+    return min(math.exp(float(rates.log().mean())), LARGEST_SHARE)
 
 
 @torch.inference_mode()

@@ -1,9 +1,9 @@
 """Logistic regression of labels on scores and on evidence that all labels share, and beliefs in given labels.
 
-With p the probability of a label without regard to its given value y, and ε the share of given values that is
-wrong, whatever they are, the label is there with probability
+With p the probability of a label without regard to its given value y, β the share of present labels that is
+forgotten and α the share of absent ones that is given by mistake, the label is there with probability
 
-    p (1 - ε) / (p (1 - ε) + (1 - p) ε)   if y = 1,          p ε / (p ε + (1 - p) (1 - ε))   if y = 0
+    p (1 - β) / (p (1 - β) + (1 - p) α)   if y = 1,          p β / (p β + (1 - p) (1 - α))   if y = 0
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ import numpy.typing as npt
 from kmcl.evaluation.ranking import Values
 from kmcl.models.label_rules import sigmoid
 
-SHARE_WRONG = 0.05
-"""ε. It cannot be estimated where images say little about labels: a wrong label looks like a hard image."""
+SHARE_FORGOTTEN = 0.05
+"""β. It cannot be estimated where images say little about labels: a wrong label looks like a hard image."""
+AS_EVIDENCE = (0.5, 0.5)
+FOR_RANKING = (0.25, 1.0)
+"""Exponent and bound of `shares_of_mistakes`: where labels speak for others, and where they are ranked."""
 BIAS_PENALTY, SLOPE_PENALTY = 1e-3, 0.05
 ITERATIONS, TOLERANCE = 40, 1e-4
 
@@ -98,9 +101,31 @@ def _fit_label(inputs: Values, positive: npt.NDArray[np.bool_], penalties: Value
     return values
 
 
-def believed(probabilities: Values, targets: Targets, share_wrong: float = SHARE_WRONG) -> Values:
-    """The probability of each label once its given value is known, N x L; p where it is unknown."""
-    p = probabilities
-    if_given = p * (1 - share_wrong) / (p * (1 - share_wrong) + (1 - p) * share_wrong + 1e-12)
-    if_not = p * share_wrong / (p * share_wrong + (1 - p) * (1 - share_wrong) + 1e-12)
+def shares_of_mistakes(targets: Targets, exponent_and_bound: tuple[float, float]) -> Values:
+    """α of each label, L.
+
+        α = min(β oᵉ, b o),    o = π / (1 - π) with π the share of images that have the label
+
+    With e = 0, mistakes as likely as omissions would exceed the given values of a rare label, and each of
+    these that is hard to see would count as wrong. With e = 1, as many mistakes as omissions, those with rare
+    labels would be hidden. The bound: not more than b of the given values of a label are mistakes.
+    """
+    exponent, bound = exponent_and_bound
+    known = (targets >= 0).sum(axis=0)
+    rates = ((targets == 1).sum(axis=0) + 0.5) / (known + 1)
+    odds = rates / (1 - rates)
+    shares: Values = np.minimum(SHARE_FORGOTTEN * odds**exponent, bound * odds)
+    return shares
+
+
+def believed(
+    probabilities: Values, targets: Targets, mistakes: Values, forgotten: float = SHARE_FORGOTTEN
+) -> Values:
+    """The probability of each label once its given value is known, N x L; p where it is unknown.
+
+    mistakes, forgotten: α, of each label, and β
+    """
+    p = np.clip(probabilities, 1e-9, 1 - 1e-9)
+    if_given = p * (1 - forgotten) / (p * (1 - forgotten) + (1 - p) * mistakes)
+    if_not = p * forgotten / (p * forgotten + (1 - p) * (1 - mistakes))
     return np.where(targets == 1, if_given, np.where(targets == 0, if_not, p))

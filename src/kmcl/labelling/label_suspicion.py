@@ -9,11 +9,18 @@ import numpy.typing as npt
 
 from kmcl.data.splitting import stratify
 from kmcl.evaluation.ranking import Values
-from kmcl.labelling.label_regression import LabelRegression, Targets, believed, fit_label_regression
+from kmcl.labelling.label_regression import (
+    AS_EVIDENCE,
+    FOR_RANKING,
+    LabelRegression,
+    Targets,
+    believed,
+    fit_label_regression,
+    shares_of_mistakes,
+)
 
 NUM_FOLDS = 5
 PENALTY = 3.0
-MISTAKES_EXPONENT = 0.25
 GROUP_PRIOR = 1.0
 """Images: what the others of a group say counts by n / (n + 1)."""
 
@@ -24,8 +31,8 @@ class Suspicion:
 
     from_image: N x L, the probability that the label is true, from the other images' labels
     from_all:   N x L, the same with what the image's other labels and the images of its group say
-    is_wrong:   N x L, the probability of the value that is not given; 0 where it is unknown
-    odds:       N x L, by which missing and wrong labels are ranked together, see `odds_of_error`
+    is_wrong:   N x L, the probability that the given value is wrong, by which labels are ranked; 0 where it
+                is unknown
     evidence:   N x F, what each label of an image says about the others, then what its group says
     models, model_of_row: those of the folds, and which of them judged an image
     """
@@ -33,7 +40,6 @@ class Suspicion:
     from_image: Values
     from_all: Values
     is_wrong: Values
-    odds: Values
     evidence: Values
     models: tuple[LabelRegression, ...]
     model_of_row: npt.NDArray[np.int64]
@@ -66,7 +72,7 @@ def suspect_labels(
     nothing = np.zeros((len(scores), 0))
     first = fit_label_regression(scores, nothing, np.zeros((0, num_labels), dtype=bool), targets)
     from_image = first.probabilities(scores, nothing)
-    beyond = believed(from_image, targets) - from_image
+    beyond = believed(from_image, targets, shares_of_mistakes(targets, AS_EVIDENCE)) - from_image
     parts = [from_image - from_image.mean(axis=0), beyond]
     of_others = ~np.eye(num_labels, dtype=bool)
     allowed = [of_others, of_others]
@@ -87,36 +93,17 @@ def suspect_labels(
     return Suspicion(
         from_image,
         from_all,
-        unlikelihood(from_all, targets),
-        odds_of_error(from_all, targets),
+        probability_of_error(from_all, targets),
         evidence,
         tuple(models),
         fold_of_row,
     )
 
 
-def odds_of_error(probabilities: Values, targets: Targets) -> Values:
-    """How much more likely than the given value the other one is, weighted by how errors usually come about.
-
-    A value is wrong with odds β p / (1 - p) where the label is not given, and α (1 - p) / p where it is, with
-    β the share of present labels that is forgotten and α the share of absent ones that is given by mistake.
-    With α = β, hard images with rare labels would fill the list; as many mistakes as omissions of a label
-    with frequency π would mean α / β = π / (1 - π), and hide the mistakes. Here
-
-        α / β = (π / (1 - π))^¼
-
-    returns: N x L; -1 where the value is unknown
-    """
-    known = (targets >= 0).sum(axis=0)
-    rates = ((targets == 1).sum(axis=0) + 0.5) / (known + 1)
-    p = np.clip(probabilities, 1e-9, 1 - 1e-9)
-    if_given = (rates / (1 - rates)) ** MISTAKES_EXPONENT * (1 - p) / p
-    return np.where(targets == 1, if_given, np.where(targets == 0, p / (1 - p), -1.0))
-
-
-def unlikelihood(probabilities: Values, targets: Targets) -> Values:
-    """The probability of the value that is not given; 0 where it is unknown."""
-    return np.where(targets == 1, 1 - probabilities, np.where(targets == 0, probabilities, 0.0))
+def probability_of_error(probabilities: Values, targets: Targets) -> Values:
+    """The probability that the given value is wrong, N x L; 0 where it is unknown."""
+    after = believed(probabilities, targets, shares_of_mistakes(targets, FOR_RANKING))
+    return np.where(targets == 1, 1 - after, np.where(targets == 0, after, 0.0))
 
 
 def _of_group(values: Values, groups: npt.NDArray[np.str_]) -> Values:

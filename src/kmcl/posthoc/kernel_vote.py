@@ -137,14 +137,14 @@ class KernelVote(PosthocPart):
         known = likeness @ self.known.float()
         smallest = torch.finfo(known.dtype).tiny
         shares = (likeness @ self.positive.float()) / known.clamp(min=smallest)
-        return shares.where(known >= smallest, self._rates)
+        return shares.where(known >= smallest, self.rates)
 
     @without_autocast
     def forward(self, observations: Float[Tensor, "B S"]) -> Float[Tensor, "B L"]:
-        return self.weight * (_log_odds(self.shares(observations)) - _log_odds(self._rates))
+        return self.weight * (_log_odds(self.shares(observations)) - _log_odds(self.rates))
 
     @property
-    def _rates(self) -> Float[Tensor, " L"]:
+    def rates(self) -> Float[Tensor, " L"]:
         """The share of each label among the stored images of which it is known, 0 where there are none."""
         return self.positive.sum(dim=0) / self.known.sum(dim=0).clamp(min=1)
 

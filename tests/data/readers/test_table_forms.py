@@ -52,6 +52,14 @@ def test_marks_leave_the_rest_absent(folder: Path) -> None:
     ]
 
 
+def test_a_dash_is_a_blank_cell_and_a_question_mark_is_unknown(folder: Path) -> None:
+    marks = "image,cat,dog\na.png,x,-\nb.png,-,X\nc.png,-,-\n"
+    assert targets(open_table(folder, marks)) == [[1, 0], [0, 1], [0, 0]]
+    numbers = "image,cat,dog\na.png,1,-\nb.png,0,?\nc.png,–,1\n"
+    assert targets(open_table(folder, numbers)) == [[1, -1], [0, -1], [-1, 1]]
+    assert targets(open_table(folder, numbers, unlisted="absent")) == [[1, 0], [0, -1], [0, 1]]
+
+
 def test_unlisted_says_what_blank_cells_of_numbers_mean(folder: Path) -> None:
     content = "image,cat,dog\na.png,1,\nb.png,-1,1\nc.png,nan,\n"
     assert targets(open_table(folder, content)) == [[1, -1], [-1, 1], [-1, -1]]
@@ -79,6 +87,24 @@ def test_ids_are_found_wherever_the_images_are(tmp_path: Path) -> None:
     assert [problem.line for problem in report.problems] == [4]
     save_small_image(tmp_path / "masks" / "0002.png", 2)
     with pytest.raises(InputError, match=r"'0002' may be masks/0002\.png or part2/0002\.png"):
+        open_table(tmp_path, content)
+
+
+def test_numbers_that_lost_their_zeros(tmp_path: Path) -> None:
+    for number, name in enumerate(("0001.png", "0020.png")):
+        save_small_image(tmp_path / "photos" / name, number)
+    content = "image_id,cat\n1,1\n20,0\n"
+    images = open_table(tmp_path, content).splits["train"].images
+    assert [images.name(row) for row in range(2)] == [
+        str(tmp_path / "photos" / "0001.png"),
+        str(tmp_path / "photos" / "0020.png"),
+    ]
+    # An image of that very name goes first.
+    save_small_image(tmp_path / "photos" / "1.png", 2)
+    assert open_table(tmp_path, content).splits["train"].images.name(0) == str(tmp_path / "photos" / "1.png")
+    (tmp_path / "photos" / "1.png").unlink()
+    save_small_image(tmp_path / "photos" / "01.png", 2)
+    with pytest.raises(InputError, match=r"image '1' may be photos/0001\.png or photos/01\.png"):
         open_table(tmp_path, content)
 
 
@@ -132,6 +158,52 @@ def test_several_columns_of_names(folder: Path) -> None:
     assert other.labels == ("cat", "dog", "tabby")
     numbers = open_table(folder, "image,label_1,label_2\na.png,1,0\nb.png,no,x\n")
     assert numbers.labels == ("label_1", "label_2")
+
+
+def test_names_between_spaces(folder: Path) -> None:
+    dataset = open_table(folder, "image,labels\na.png,rust scab\nb.png,scab\nc.png,rust\n")
+    assert dataset.labels == ("rust", "scab")
+    assert targets(dataset) == [[1, 1], [0, 1], [1, 0]]
+    assert dataset.notes == ("spaces separate the names in column 'labels'; separator='|' changes that",)
+    whole = open_table(folder, "image,labels\na.png,rust scab\nb.png,scab\nc.png,rust\n", separator="|")
+    assert whole.labels == ("rust", "rust scab", "scab")
+    assert whole.notes == ()
+
+
+def test_names_with_spaces_stay_whole(folder: Path) -> None:
+    content = "image,labels\na.png,stop sign\nb.png,traffic light\nc.png,sign\n"
+    dataset = open_table(folder, content)
+    assert dataset.labels == ("sign", "stop sign", "traffic light")
+    assert dataset.notes == ()
+
+
+def test_combined_words_that_never_stand_alone_are_told(folder: Path) -> None:
+    for name in "defg":
+        save_small_image(folder / f"{name}.png", 4)
+    cells = [
+        "haze primary",
+        "haze water",
+        "clear primary",
+        "clear water",
+        "haze primary water",
+        "haze",
+        "clear",
+    ]
+    content = "image,labels\n" + "".join(
+        f"{name}.png,{cell}\n" for name, cell in zip("abcdefg", cells, strict=True)
+    )
+    dataset = open_table(folder, content)
+    assert "haze primary" in dataset.labels
+    assert dataset.notes == (
+        "'haze primary' in column 'labels' is one label; if spaces separate names, give -o separator=' '",
+    )
+    separated = open_table(folder, content, separator=" ")
+    assert separated.labels == ("clear", "haze", "primary", "water")
+
+
+def test_columns_that_share_names_are_named_together(folder: Path) -> None:
+    with pytest.raises(RowError, match="have the names of the labels, give -o labels_column=first,other; if"):
+        open_table(folder, "image,first,other\na.png,cat,dog\nb.png,dog,\nc.png,cat,\n")
 
 
 def test_sources_annotate_some_of_the_labels(folder: Path) -> None:

@@ -32,6 +32,11 @@ def column_advice(table: TableRows, problems: Sequence[RowProblem], ignored: Seq
         return ""
     ignore = option_flag("ignore_columns", ",".join([*ignored, *columns]))
     named = next((name for name in columns if _has_label_names(name, table.column(name))), None)
+    if len(several := _columns_of_names(table, columns)) > 1:
+        return (
+            f"if {_listed(several)} have the names of the labels, give "
+            f"{option_flag('labels_column', ','.join(several))}; if they are not about labels, {ignore}"
+        )
     if named is None:
         what = "is not a label" if len(columns) == 1 else "are not labels"
         return f"if {_listed(columns)} {what}, give {ignore}"
@@ -48,6 +53,15 @@ def option_flag(name: str, value: str) -> str:
 
 def _listed(columns: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in columns)
+
+
+def _columns_of_names(table: TableRows, columns: Sequence[str]) -> list[str]:
+    """Columns of words that occur in another of them too, as `primary` and `secondary` labels do."""
+    words = {
+        name: {cell for cell in table.column(name) if any(letter.isalpha() for letter in cell)}
+        for name in columns
+    }
+    return [name for name in columns if any(words[name] & words[other] for other in columns if other != name)]
 
 
 def _has_label_names(column: str, cells: Sequence[str]) -> bool:

@@ -44,8 +44,8 @@ def targets_from_names(
     A blank cell means that none is present, as does "No Finding" where it never stands with another name; in
     a row that is not annotated, every label that is not named is unknown.
 
-    separator: guessed from the cells when None: "|", else ";", else ","; lists need none, nor do several
-               columns, which hold one name each.
+    separator: guessed from the cells when None: "|", else ";", else ",", else a space if each word between
+               spaces is a whole cell elsewhere; lists need none, nor do several columns of one name each.
     names:     the labels in their order; when None, every name that occurs, in alphabetical order.
     unlisted:  whether a label that a row does not name is absent (the default) or unknown.
     """
@@ -83,8 +83,10 @@ def targets_from_names(
                 problems.append(RowProblem(line, message, kind, name))
     if problems:
         raise table.row_error(problems)
-    notes = (f"{NO_LABEL!r} means that an image has no label",) if drops_none else ()
-    return LabelTargets(labels, targets, notes)
+    notes = [f"{NO_LABEL!r} means that an image has no label"] if drops_none else []
+    if separator is None:
+        notes += _notes_on_spaces(table, columns[0])
+    return LabelTargets(labels, targets, tuple(notes))
 
 
 def read_names(table: TableRows, column: str, separator: str | None) -> list[list[str]]:
@@ -119,4 +121,31 @@ def _guess_separator(table: TableRows, column: str, cells: Sequence[str]) -> str
             f"{table.title}: column {column!r} holds both '|' and ';'; say which separates the labels "
             "with separator='|' or separator=';'"
         )
-    return used[0] if used else SEPARATORS[0]
+    if used:
+        return used[0]
+    return " " if _spaces_separate(cells) else SEPARATORS[0]
+
+
+def _spaces_separate(cells: Sequence[str]) -> bool:
+    """Whether each word of the cells with several is a whole cell elsewhere: `scab rust`, `scab` and `rust`.
+
+    Of names with spaces, such as "stop sign", that is hardly ever true.
+    """
+    distinct = {cell for cell in cells if cell and cell != NO_LABEL}
+    words = {word for cell in distinct if " " in cell for word in cell.split()}
+    return bool(words) and words <= distinct
+
+
+def _notes_on_spaces(table: TableRows, column: str) -> list[str]:
+    """What was taken for granted about cells such as `clear primary`, or how to say that they are lists."""
+    cells = table.column(column)
+    if is_list_column(cells) or any(sign in cell for cell in cells for sign in SEPARATORS):
+        return []
+    if _spaces_separate(cells):
+        return [f"spaces separate the names in column {column!r}; separator='|' changes that"]
+    distinct = {cell for cell in cells if cell and cell != NO_LABEL}
+    example = next((cell for cell in cells if " " in cell and cell != NO_LABEL), None)
+    # Fewer words than cells: they are combined, as labels are.
+    if example is None or len({word for cell in distinct for word in cell.split()}) >= len(distinct):
+        return []
+    return [f"{example!r} in column {column!r} is one label; if spaces separate names, give -o separator=' '"]

@@ -17,11 +17,12 @@ Unlisted = Literal["unknown", "absent"]
 """What a label is in a row that does not mention it."""
 
 MARKS = ("x", "✓", "✔")
+BLANKS = ("", "-", "–")
 
 CELL_VALUES: dict[str, int] = {
     **dict.fromkeys(("1", "1.0", "true", "yes", "y", *MARKS), 1),
     **dict.fromkeys(("0", "0.0", "false", "no", "n"), 0),
-    **dict.fromkeys(("", "-1", "-1.0", "nan", "na", "n/a", "none", "null", "<na>"), UNKNOWN),
+    **dict.fromkeys((*BLANKS, "?", "-1", "-1.0", "nan", "na", "n/a", "none", "null", "<na>"), UNKNOWN),
 }
 EXPECTED = "1, 0, or blank or -1 for unknown"
 
@@ -40,8 +41,8 @@ def targets_from_columns(
 ) -> LabelTargets:
     """One column per label, holding 1 or 0 (also 1.0, true, yes, x, ...), or blank, -1 or NaN for unknown.
 
-    unlisted: what a blank cell means. By default unknown, but absent in a table with no other cells than
-              marks: who marks what is present with an x leaves the rest blank.
+    unlisted: what a blank cell (also a dash) means. By default unknown, but absent in a table with no other
+              cells than marks: who marks what is present with an x leaves the rest blank.
     """
     positions = [table.header.index(name) for name in columns]
     values: dict[str, int | None] = {}
@@ -60,9 +61,12 @@ def targets_from_columns(
     if any(bad.values()):
         raise table.row_error([problem for name in columns for problem in _problems(table, name, bad[name])])
     written = {cell.strip().lower() for cell in values}
-    has_marks_alone = "" in written and len(written) > 1 and written <= {"", *MARKS}
+    filled = written.difference(BLANKS)
+    has_marks_alone = filled != written and bool(filled) and filled <= {*MARKS}
     if unlisted == "absent" or (unlisted is None and has_marks_alone):
-        is_blank = np.array([[not row[position].strip() for position in positions] for row in table.rows])
+        is_blank = np.array(
+            [[row[position].strip() in BLANKS for position in positions] for row in table.rows]
+        )
         targets[is_blank] = 0
     taken = "every filled cell is a mark (x), so a blank cell means absent; unlisted=unknown changes that"
     notes = (taken,) if has_marks_alone and unlisted is None else ()

@@ -82,11 +82,13 @@ def _suffix(content: bytes) -> str:
     return SUFFIXES.get(kind, f".{kind.lower()}")
 
 
-def new_folder(folder: Path) -> None:
-    """Create a folder; InputError if there is one with anything in it."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder}: exists and is not empty; choose another folder")
-    folder.mkdir(parents=True, exist_ok=True)
+def require_new(folder: Path) -> None:
+    """InputError if there is such a folder with anything in it."""
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise InputError(f"{folder}: exists and is not empty; choose another folder")
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from error
 
 
 def refuse_unknown(dataset: Dataset, what: str) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import secrets
+import shutil
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
 from kmcl.data.dataset import Dataset
 from kmcl.data.vectors import refuse_vectors
-from kmcl.data.writers.images import OnImage, new_folder
+from kmcl.data.writers.images import OnImage, require_new
 from kmcl.errors import InputError, suggest
 from kmcl.home_folder import expand_home
+from kmcl.storage.atomic import rename_folder
 
 WRITERS = {
     "table": "kmcl.data.writers.table:write_table_folder",
@@ -24,7 +27,8 @@ WRITERS = {
 def write_dataset(dataset: Dataset, target: str, on_image: OnImage | None = None) -> str:
     """Write a dataset to a new folder in another format; returns the dataset spec that opens it.
 
-    Images that are files stay as they are; others become PNG.
+    Images that are files stay as they are; others become PNG. The folder gets its name when all is written,
+    so that what was interrupted is not taken for the whole.
 
     target:   `table:FOLDER`, `coco:FOLDER`, `folder:FOLDER`, `labelstudio:FOLDER` or `hf:FOLDER`; a folder
               alone is a table
@@ -42,8 +46,16 @@ def write_dataset(dataset: Dataset, target: str, on_image: OnImage | None = None
     folder = expand_home(location)
     module, _, name = WRITERS[kind].partition(":")
     write: Callable[[Dataset, Path, OnImage | None], str] = getattr(import_module(module), name)
+    require_new(folder)
+    unfinished = folder.absolute().with_name(f".{folder.absolute().name}.{secrets.token_hex(4)}.partial")
     try:
-        new_folder(folder)
-        return write(dataset, folder, on_image)
+        unfinished.mkdir(parents=True)
+        spec = write(dataset, unfinished, on_image)
+        if folder.exists():
+            folder.rmdir()
+        rename_folder(unfinished, folder)
+        return spec.replace(str(unfinished), str(folder))
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
