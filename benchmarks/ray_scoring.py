@@ -27,6 +27,7 @@ from kmcl.interop import score_dataset
 from kmcl.serving import load
 from kmcl.serving.engine import with_engine
 from kmcl.serving.engine_choice import Engine
+from kmcl.serving.onnx_predictor import OnnxPredictor
 from serving import PHOTOGRAPHS, read_images, untrained
 
 SIZE = 128
@@ -68,14 +69,14 @@ def main() -> None:
         photos, output = folder / "photos", folder / "scores"
         photos.mkdir()
         write_images(arguments.images, arguments.num_images, photos)
-        model = untrained(folder / "lite0", SIZE)
-        with_engine(load(model), Engine.onnxruntime, print)  # converted once, before the workers ask for it
+        converted = with_engine(load(untrained(folder / "lite0", SIZE)), Engine.onnxruntime, print)
+        assert isinstance(converted, OnnxPredictor)
         num_blocks = max(20, arguments.num_images // 200)
         ray.init(num_cpus=WORKERS + 2, include_dashboard=False, object_store_memory=10**9)
         images = ray.data.read_binary_files(str(photos), include_paths=True, override_num_blocks=num_blocks)
         threading.Thread(target=kill_a_worker, args=(output, num_blocks // 10), daemon=True).start()
         began = time.perf_counter()
-        score_dataset(images, model, workers=WORKERS, batch_size=200).write_parquet(str(output))
+        score_dataset(images, converted.path, workers=WORKERS, batch_size=200).write_parquet(str(output))
         seconds = time.perf_counter() - began
         ray.shutdown()
         names = [Path(name).name for name in pd.read_parquet(output, columns=["path"])["path"]]
