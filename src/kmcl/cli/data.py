@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
 
     from kmcl.data.check import CheckReport
     from kmcl.data.describe import Description
+
+
+class ShardForm(StrEnum):
+    """What `kmcl data shard` writes."""
+
+    tar = "tar"
+    litdata = "litdata"
+
 
 data_app = typer.Typer(help="Describe, check, audit, convert and shard datasets.", no_args_is_help=True)
 data_app.command("audit")(audit)
@@ -118,16 +127,22 @@ def shard_command(
     data: DataArgument,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder.")],
     images: Annotated[int, typer.Option("--images", min=1, help="Images in a shard.")] = 1000,
+    form: Annotated[
+        ShardForm, typer.Option("--form", help="tar: as WebDataset's; litdata: chunks of LitData.")
+    ] = ShardForm.tar,
     option: OptionArgument = None,
 ) -> None:
-    """Write DATA as tar shards in the form of WebDataset, which `shards:` opens."""
+    """Write DATA as shards, which `shards:` opens."""
     from kmcl.data import open_dataset
+    from kmcl.data.litdata_writing import write_chunks
     from kmcl.data.shard_writing import write_shards
 
     dataset = open_dataset(data, **parse_dataset_options(option))
     with _writing(sum(len(split) for split in dataset.splits.values())) as on_image:
-        shards = write_shards(dataset, folder, images, on_image)
-    typer.echo(f"wrote {len(shards)} shards; open them as shards:{folder}")
+        write = write_chunks if form == ShardForm.litdata else write_shards
+        written = write(dataset, folder, images, on_image)
+    what = "folders of chunks" if form == ShardForm.litdata else "shards"
+    typer.echo(f"wrote {len(written)} {what}; open them as shards:{folder}")
 
 
 @contextmanager

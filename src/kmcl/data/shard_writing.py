@@ -32,8 +32,7 @@ def write_shards(
     if images_per_shard < 1:
         raise InputError(f"images_per_shard must be at least 1; got {images_per_shard}")
     refuse_vectors(dataset)
-    if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder}: exists and is not empty; choose another folder")
+    require_new_folder(folder)
     counts: dict[str, int] = {}
     for name, split in dataset.splits.items():
         for number, first in enumerate(range(0, len(split), images_per_shard)):
@@ -49,8 +48,13 @@ def write_shards(
     return [folder / name for name in counts]
 
 
-def _add(archive: tarfile.TarFile, labels: tuple[str, ...], split: Split, row: int) -> None:
-    content, suffix = encoded_image(split.images, row)
+def require_new_folder(folder: Path) -> None:
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder}: exists and is not empty; choose another folder")
+
+
+def sample_json(labels: tuple[str, ...], split: Split, row: int) -> str:
+    """What a sample has beside its image: labels, unknown ones and group where there are any."""
     targets = split.targets[row]
     sample: dict[str, object] = {
         "labels": [label for label, value in zip(labels, targets, strict=True) if value == 1],
@@ -60,7 +64,13 @@ def _add(archive: tarfile.TarFile, labels: tuple[str, ...], split: Split, row: i
         sample["unknown"] = [label for label, value in zip(labels, targets, strict=True) if value == UNKNOWN]
     if split.groups is not None:
         sample["group"] = str(split.groups[row])
-    for ending, data in ((suffix, content), (".json", json.dumps(sample).encode())):
+    return json.dumps(sample)
+
+
+def _add(archive: tarfile.TarFile, labels: tuple[str, ...], split: Split, row: int) -> None:
+    content, suffix = encoded_image(split.images, row)
+    about = sample_json(labels, split, row).encode()
+    for ending, data in ((suffix, content), (".json", about)):
         member = tarfile.TarInfo(f"{row:08d}{ending}")  # times and owners stay 0: equal data, equal files
         member.size = len(data)
         archive.addfile(member, io.BytesIO(data))

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from kmcl.storage.archives import ARCHIVE_ERRORS
 from kmcl.storage.atomic import replacing
+from kmcl.storage.s3 import S3Object
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 
@@ -28,16 +29,24 @@ def cache_folder() -> Path:
     return Path("~/.cache/kmcl").expanduser()
 
 
-def fingerprint(sources: Sequence[Path], version: str) -> str:
+def fingerprint(sources: Sequence[Path | S3Object], version: str) -> str:
     """A key that changes with the path, size or time of a source, or with the version of its reader."""
     digest = hashlib.sha256(version.encode())
     for source in sources:
-        state = source.stat()
-        digest.update(f"\0{source.resolve()}\0{state.st_size}\0{state.st_mtime_ns}".encode())
+        digest.update(_state(source).encode())
     return digest.hexdigest()[:24]
 
 
-def cached_arrays(name: str, sources: Sequence[Path], version: str, compute: Callable[[], Arrays]) -> Arrays:
+def _state(source: Path | S3Object) -> str:
+    if isinstance(source, S3Object):
+        return f"\0{source}\0{source.size}\0{source.version}"
+    state = source.stat()
+    return f"\0{source.resolve()}\0{state.st_size}\0{state.st_mtime_ns}"
+
+
+def cached_arrays(
+    name: str, sources: Sequence[Path | S3Object], version: str, compute: Callable[[], Arrays]
+) -> Arrays:
     """The arrays that `compute` returns, from the cache when `sources` are unchanged.
 
     Neither an unreadable cache file nor a folder that cannot be written is an error: the arrays are then

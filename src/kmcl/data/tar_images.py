@@ -1,13 +1,14 @@
 """Images in tar archives: the shards of WebDataset, or any other uncompressed archive.
 
 An archive is searched once, header by header; an image is then read at its position, so any part of an
-archive can be read again without what comes before it.
+archive can be read again without what comes before it. One in S3 is searched in one pass over its bytes.
 """
 
 from __future__ import annotations
 
 import tarfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -18,8 +19,12 @@ from kmcl.data.encoded_images import decode_bytes
 from kmcl.data.files import require_file
 from kmcl.data.image_formats import image_suffixes
 from kmcl.errors import InputError
+from kmcl.storage.s3 import S3Object
 
 TAR_SUFFIX = ".tar"
+STREAM_BYTES = 1 << 20
+
+Archive = Path | S3Object
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,7 @@ class TarMember:
     size:   in bytes
     """
 
-    archive: Path
+    archive: Archive
     member: str
     offset: int
     size: int
@@ -43,9 +48,12 @@ class TarMember:
     def read(self) -> bytes:
         """Its bytes; InputError where the archive has changed or cannot be read."""
         try:
-            with self.archive.open("rb") as file:
-                file.seek(self.offset)
-                content = file.read(self.size)
+            if isinstance(self.archive, S3Object):
+                content = self.archive.read(self.offset, self.size)
+            else:
+                with self.archive.open("rb") as file:
+                    file.seek(self.offset)
+                    content = file.read(self.size)
         except OSError as error:
             raise InputError(f"archive {self.archive} cannot be read: {error.strerror}") from error
         if len(content) < self.size:
@@ -66,7 +74,7 @@ class TarImages:
     places:   N x 3: number of the archive, offset, size
     """
 
-    archives: tuple[Path, ...]
+    archives: tuple[Archive, ...]
     members: npt.NDArray[np.bytes_]
     places: npt.NDArray[np.int64]
 
@@ -88,13 +96,10 @@ class TarImages:
         return self.member(index).load(min_side)
 
 
-def files_in_tar(path: Path) -> Iterator[TarMember]:
+def files_in_tar(path: Archive) -> Iterator[TarMember]:
     """The regular files of an archive in order, hidden ones left out; memory does not grow with them."""
-    require_file(path, "archive")
-    num_bytes = path.stat().st_size
     try:
-        # A name in another encoding is shown with question marks; the file is found by its position.
-        with tarfile.open(path, "r:", errors="replace") as archive:
+        with _opened(path) as (archive, num_bytes):
             while (member := archive.next()) is not None:
                 if member.size < 0:  # or the next header would be looked for here again
                     raise InputError(f"archive {path} is damaged at {member.name}")
@@ -114,7 +119,22 @@ def files_in_tar(path: Path) -> Iterator[TarMember]:
         raise InputError(f"archive {path} cannot be read: {error.strerror}") from error
 
 
-def images_in_tar(path: Path) -> Iterator[TarMember]:
+@contextmanager
+def _opened(path: Archive) -> Iterator[tuple[tarfile.TarFile, int]]:
+    """An archive and its size. A name in another encoding is shown with question marks: positions matter."""
+    if isinstance(path, S3Object):
+        with (
+            path.stream() as file,
+            tarfile.open(fileobj=file, mode="r|", bufsize=STREAM_BYTES, errors="replace") as archive,
+        ):
+            yield archive, path.size
+    else:
+        require_file(path, "archive")
+        with tarfile.open(path, "r:", errors="replace") as archive:
+            yield archive, path.stat().st_size
+
+
+def images_in_tar(path: Archive) -> Iterator[TarMember]:
     """The files of an archive whose suffix is that of an image."""
     return (file for file in files_in_tar(path) if is_image(file.member))
 

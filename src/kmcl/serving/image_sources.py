@@ -1,4 +1,4 @@
-"""The images that `kmcl predict` is given: files, folders, patterns, lists, tables, datasets and tar shards.
+"""The images that `kmcl predict` is given: files, folders, patterns, lists, tables, datasets, tar shards, S3.
 
 An image is known by a record, a JSON value from which it can be opened again; a list of records on the disk
 takes no memory and is the same for every process and after every interruption.
@@ -14,10 +14,12 @@ from kmcl.data.dataset import ImageStore, StoredImage
 from kmcl.data.files import ImageFiles
 from kmcl.data.image_paths import LeftOut, images_below, matching_files
 from kmcl.data.recognition import TABLE_SUFFIXES
+from kmcl.data.s3_images import S3Image, images_in_s3
 from kmcl.data.tar_images import TAR_SUFFIX, TarMember, images_in_tar
 from kmcl.errors import InputError
 from kmcl.home_folder import expand_home
 from kmcl.serving.predictions import ImageLike
+from kmcl.storage.s3 import SCHEME, S3Object
 
 LIST_SUFFIX = ".txt"
 VECTORS = "features:"
@@ -70,11 +72,11 @@ class ImageSource:
     def open(self, record: Record) -> ImageLike:
         """The image of a record; nothing of it is read yet."""
         if isinstance(record, str):
-            return Path(record)
+            return S3Image(S3Object.parse(record)) if record.startswith(SCHEME) else Path(record)
         if "archive" in record:
-            return TarMember(
-                Path(record["archive"]), record["member"], int(record["offset"]), int(record["size"])
-            )
+            place = record["archive"]
+            archive = S3Object.parse(place) if place.startswith(SCHEME) else Path(place)
+            return TarMember(archive, record["member"], int(record["offset"]), int(record["size"]))
         return StoredImage(self._splits(record["data"])[record["split"]], int(record["index"]))
 
     def _find(self, text: str, kind: str) -> Iterator[Record]:
@@ -82,6 +84,9 @@ class ImageSource:
             yield from map(str, images_below(Path(text), self.left_out))
         elif kind == "dataset":
             yield from self._find_in_dataset(text)
+        elif kind == "s3":
+            for image in images_in_s3(S3Object.parse(text)):
+                yield _in_archive(image) if isinstance(image, TarMember) else image.name
         else:
             for path in matching_files(text):
                 yield from self._find_in_file(path)
@@ -89,9 +94,7 @@ class ImageSource:
     def _find_in_file(self, path: Path) -> Iterator[Record]:
         suffix = path.suffix.lower()
         if suffix == TAR_SUFFIX:
-            for member in images_in_tar(path):
-                place = {"archive": str(path), "member": member.member}
-                yield place | {"offset": member.offset, "size": member.size}
+            yield from map(_in_archive, images_in_tar(path))
         elif suffix == LIST_SUFFIX:
             yield from _listed(path)
         elif path.name.lower().endswith(TABLE_SUFFIXES):
@@ -131,8 +134,15 @@ class ImageSource:
         return self._stores[text]
 
 
+def _in_archive(image: TarMember) -> Record:
+    place = {"archive": str(image.archive), "member": image.member}
+    return place | {"offset": image.offset, "size": image.size}
+
+
 def _kind(text: str) -> str:
-    """folder, dataset or file; InputError for what is not there."""
+    """folder, dataset, s3 or file; InputError for what is not there."""
+    if text.startswith(SCHEME):
+        return "s3"
     path = Path(text)
     if path.is_dir():
         return "folder"
@@ -146,6 +156,8 @@ def _kind(text: str) -> str:
 
 
 def _fingerprint(text: str, kind: str) -> list[str | int]:
+    if kind == "s3":
+        return [text]
     path = expand_home(text.partition(":")[2] if kind == "dataset" else text)
     if not path.is_file():
         return [text, str(path.absolute())]
@@ -154,7 +166,7 @@ def _fingerprint(text: str, kind: str) -> list[str | int]:
 
 
 def _listed(path: Path) -> Iterator[str]:
-    """The paths of a list, one per line, relative to its folder."""
+    """The paths of a list, one per line, relative to its folder; or addresses in S3."""
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             try:
@@ -164,4 +176,4 @@ def _listed(path: Path) -> Iterator[str]:
             if "\0" in text:
                 raise InputError(f"list {path} line {number}: holds a null character; is it a list of paths?")
             if text:
-                yield str(path.parent / text)
+                yield text if text.startswith(SCHEME) else str(path.parent / text)

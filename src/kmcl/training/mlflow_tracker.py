@@ -32,14 +32,16 @@ class MlflowTracker(Tracker):
             tracking_uri=os.environ.get("MLFLOW_TRACKING_URI"),
             run_id=self._known_id,
         )
+        self._is_open = False
 
     @property
-    def logger(self) -> MLFlowLogger:
+    def logger(self) -> _ForgivingMlflowLogger:
         return self._logger
 
     def _open(self) -> None:
         client = self._logger.experiment
         client.update_run(self._logger.run_id, status="RUNNING")
+        self._is_open = True
 
     def _advice(self) -> str:
         return "; MLFLOW_TRACKING_URI names the tracking server"
@@ -62,7 +64,9 @@ class MlflowTracker(Tracker):
         self._logger.experiment.log_artifact(self._logger.run_id, str(page), "report")
 
     def close(self, *, failed: bool) -> None:
-        """Lightning's logger has told the server how training ended."""
+        """Lightning's logger has told the server how training ended; what comes before and after can fail."""
+        if failed and self._is_open and not self._logger.lost:
+            self.send(lambda: self._logger.experiment.set_terminated(self._logger.run_id, "FAILED"))
 
 
 class _ForgivingMlflowLogger(MLFlowLogger):
@@ -71,19 +75,19 @@ class _ForgivingMlflowLogger(MLFlowLogger):
     def __init__(self, say: Say, **options: Any) -> None:
         super().__init__(**options)
         self._say = say
-        self._lost = False
+        self.lost = False
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        if self._lost:
+        if self.lost:
             return
         try:
             super().log_metrics(metrics, step)
         except Exception as error:
-            self._lost = True
+            self.lost = True
             self._say(f"MLflow gets no more metrics of this run: {first_line(error)}; epochs.csv has them")
 
     def finalize(self, status: str = "success") -> None:
-        if not self._lost:
+        if not self.lost:
             try:
                 super().finalize(status)
             except Exception as error:

@@ -12,6 +12,7 @@ from kmcl.data.readers.registry import READERS
 from kmcl.data.spec import DatasetSpec, parse_dataset_spec
 from kmcl.errors import InputError
 from kmcl.storage.atomic import WriteError
+from kmcl.storage.s3 import s3_location
 from kmcl.training.run_data import IN_MEMORY
 from kmcl.training.run_folder import TABLE_FILE, RunFolder
 from kmcl.training.settings import TrainingSettings
@@ -65,6 +66,8 @@ def _absolute_spec(spec: str) -> str:
     found = parse_dataset_spec(spec, READERS)
     if found.kind == "hf" and found.location is not None and not os.path.exists(found.location):
         return str(found)  # a name of the hub
+    if found.location is not None and s3_location(found.location) is not None:
+        return str(found)
     return str(DatasetSpec(found.kind, found.location and Path(_absolute(found.location))))
 
 

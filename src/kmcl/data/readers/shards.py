@@ -1,4 +1,6 @@
-"""Tar shards in the form of WebDataset: an image and a JSON file of the same name for each sample.
+"""Shards: tar files in the form of WebDataset, or chunks of LitData (`kmcl.data.litdata_images`).
+
+In a tar file each sample is an image and a JSON file of the same name:
 
     train-000000.tar:  0001.jpg  0001.json  0002.jpg  0002.json ...
     0001.json:         {"labels": ["cat", "dog"], "unknown": ["hat"], "group": "patient 7"}
@@ -15,20 +17,21 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 import numpy as np
 
-from kmcl.data.dataset import UNKNOWN, Dataset, Split
-from kmcl.data.files import require_folder
+from kmcl.data.dataset import Dataset, ImageStore, Split
+from kmcl.data.readers.litdata_chunks import open_chunks, search_chunks
 from kmcl.data.readers.options import CutOptions, Names
 from kmcl.data.readers.reader import Reader
+from kmcl.data.readers.sample_labels import LabelPairs, SampleLabels, groups_of, targets_of
 from kmcl.data.readers.split_names import SPLIT_SPELLINGS
-from kmcl.data.selection import select
+from kmcl.data.selection import JoinedImages, select
+from kmcl.data.shard_places import ShardFolder, find_shards, read_text
 from kmcl.data.shard_writing import FORMAT, INDEX
 from kmcl.data.source_cache import Arrays, cached_arrays
 from kmcl.data.splitting import finish_splits
-from kmcl.data.tar_images import TarImages, TarMember, files_in_tar, is_image
+from kmcl.data.tar_images import Archive, TarImages, TarMember, files_in_tar, is_image
 from kmcl.errors import InputError
 
 CACHE_VERSION = "shards-1"
@@ -43,69 +46,51 @@ class ShardOptions(CutOptions):
     label_names: Names | None = None
 
 
-def read_shards(folder: Path, options: ShardOptions) -> Dataset:
-    """Read the shards below a folder. What is in them is cached until one of them changes."""
-    require_folder(folder, "folder of shards")
-    shards = sorted(path for path in folder.rglob("*.tar") if not path.name.startswith("."))
-    if not shards:
-        raise InputError(f"folder of shards {folder} has no .tar file")
-    listed = options.label_names or _listed_labels(folder, shards)
-    found = cached_arrays("shards", shards, CACHE_VERSION, lambda: _search(shards))
-    names = tuple(found["labels"].tolist())
-    labels = tuple(listed or names)
-    if unknown := [name for name in names if name not in labels]:
-        raise InputError(
-            f"folder of shards {folder}: label {unknown[0]!r} occurs and is not among the labels"
-        )
-    targets = np.zeros((len(found["members"]), len(labels)), dtype=np.int8)
-    for key, value in (("present", 1), ("unknown", UNKNOWN)):
-        rows, columns = found[key].astype(np.int64).reshape(-1, 2).T
-        targets[rows, np.array([labels.index(name) for name in names], dtype=np.int64)[columns]] = value
-    images = TarImages(tuple(shards), found["members"].astype(np.bytes_), found["places"].astype(np.int64))
-    groups = found["groups"].astype(np.str_) if (found["groups"] != "").any() else None
-    everything = Split(images, targets, groups=groups)
-    of_shard = np.array([_split_of(path, folder) for path in shards])
-    of_row = of_shard[found["places"][:, 0]]
+def read_shards(location: Path, options: ShardOptions) -> Dataset:
+    """Read the shards below a folder or S3 prefix. What is in them is cached until one of them changes."""
+    folder = find_shards(location, INDEX)
+    shards = tuple(folder.shards.values())
+    listed = options.label_names or _listed_labels(folder)
+    search = search_chunks if folder.chunked else _search
+    found = cached_arrays("shards", shards, CACHE_VERSION, lambda: search(shards))
+    labels = tuple(listed or found["labels"].tolist())
+    try:
+        targets = targets_of(found, labels)
+    except ValueError as error:
+        name = error.args[0]
+        raise InputError(f"{folder.title}: label {name!r} occurs and is not among the labels") from None
+    images: ImageStore
+    if folder.chunked:
+        images = JoinedImages([open_chunks(shard) for shard in shards])
+    else:
+        images = TarImages(shards, found["members"].astype(np.bytes_), found["places"].astype(np.int64))
+    everything = Split(images, targets, groups=groups_of(found))
+    of_shard = np.array([split_of(name) for name in folder.shards])
+    of_row = of_shard[found["places"][:, 0].astype(np.int64)]
     splits = {name: select(everything, np.flatnonzero(of_row == name)) for name in np.unique(of_row).tolist()}
-    return Dataset(folder.resolve().name, labels, finish_splits(splits, options))
+    return Dataset(folder.name, labels, finish_splits(splits, options))
 
 
-class _Sample(NamedTuple):
-    image: TarMember
-    present: list[str]
-    unknown: list[str]
-    group: str
-
-
-def _search(shards: Sequence[Path]) -> Arrays:
-    """Every sample of the shards as arrays; labels are numbered in alphabetical order."""
+def _search(shards: Sequence[Archive]) -> Arrays:
+    """Every sample of the shards as arrays."""
     members: list[bytes] = []
     places: list[tuple[int, int, int]] = []
-    groups: list[str] = []
-    pairs: dict[str, list[tuple[int, str]]] = {"present": [], "unknown": []}
+    pairs = LabelPairs()
     for number, path in enumerate(shards):
-        for sample in _samples(path):
-            row = len(members)
-            members.append(sample.image.member.encode())
-            places.append((number, sample.image.offset, sample.image.size))
-            groups.append(sample.group)
-            pairs["present"] += [(row, name) for name in sample.present]
-            pairs["unknown"] += [(row, name) for name in sample.unknown]
+        for image, labels in _samples(path):
+            members.append(image.member.encode())
+            places.append((number, image.offset, image.size))
+            pairs.add(labels)
     if not members:
         raise InputError(f"shard {shards[0]} has no sample of an image and a .json file")
-    names = sorted({name for found in pairs.values() for _, name in found})
-    number_of = {name: number for number, name in enumerate(names)}
-    numbered = {key: [(row, number_of[name]) for row, name in found] for key, found in pairs.items()}
     return {
         "members": np.array(members),
         "places": np.array(places, dtype=np.int64),
-        "groups": np.array(groups),
-        "labels": np.array(names, dtype=np.str_),
-        **{key: np.array(found, dtype=np.int64).reshape(-1, 2) for key, found in numbered.items()},
+        **pairs.arrays(),
     }
 
 
-def _samples(path: Path) -> Iterator[_Sample]:
+def _samples(path: Archive) -> Iterator[tuple[TarMember, SampleLabels]]:
     """The samples of a shard: consecutive files whose names are equal up to the first dot."""
     key: str | None = None
     image: TarMember | None = None
@@ -114,7 +99,7 @@ def _samples(path: Path) -> Iterator[_Sample]:
         found = None if file is None else _key(file.member)
         if found != key:
             if image is not None:
-                yield _sample(path, image, labels)
+                yield image, _labels(path, image, labels)
             key, image, labels = found, None, None
         if file is not None and file.member.endswith(".json"):
             labels = file
@@ -131,44 +116,40 @@ def _key(member: str) -> str:
     return str(inside.with_name(inside.name.partition(".")[0] or inside.name))
 
 
-def _sample(path: Path, image: TarMember, labels: TarMember | None) -> _Sample:
+def _labels(path: Archive, image: TarMember, labels: TarMember | None) -> SampleLabels:
     if labels is None:
         raise InputError(f"shard {path}: {image.member} has no .json file with its labels beside it")
     try:
-        values = json.loads(labels.read())
-        present, unknown = values["labels"], values.get("unknown", [])
-        if not all(
-            isinstance(names, list) and all(isinstance(name, str) for name in names)
-            for names in (present, unknown)
-        ):
-            raise TypeError("labels must be a list of names")
-        return _Sample(image, present, unknown, str(values.get("group", "")))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return SampleLabels.parse(labels.read())
+    except (ValueError, TypeError, RecursionError) as error:
         raise InputError(
             f'shard {path}: {labels.member} must have the labels as in {{"labels": ["cat", "dog"]}}: {error}'
         ) from None
 
 
-def _listed_labels(folder: Path, shards: Sequence[Path]) -> list[str] | None:
+def _listed_labels(folder: ShardFolder) -> list[str] | None:
     """The labels in order that `labels.json` has; None if there is none."""
-    path = folder / INDEX
     try:
-        index = json.loads(path.read_text(encoding="utf-8"))
+        if folder.index is None:
+            return None
+        index = json.loads(read_text(folder.index))
         if index["format"] != FORMAT:
             raise ValueError(f"it is of the format {index['format']!r}, expected {FORMAT!r}")
         labels, listed = list(map(str, index["labels"])), set(map(str, index["shards"]))
-    except FileNotFoundError:
-        return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
-    if missing := sorted(listed - {shard.relative_to(folder).as_posix() for shard in shards}):
-        raise InputError(f"folder of shards {folder}: {missing[0]} is missing, which {INDEX} names")
+        raise InputError(f"{folder.index} cannot be read: {error}") from error
+    if missing := sorted(listed - set(folder.shards)):
+        raise InputError(f"{folder.title}: {missing[0]} is missing, which {INDEX} names")
     return labels
 
 
-def _split_of(path: Path, folder: Path) -> str:
-    words = [re.split(r"[-_.]", path.name)[0], *path.relative_to(folder).parts[:-1]]
+def split_of(shard: str) -> str:
+    """The split that the name of a shard begins with, or a folder it is in."""
+    *folders, name = shard.split("/")
+    words = [re.split(r"[-_.]", name)[0], *folders]
     return next((SPLIT_SPELLINGS[word.lower()] for word in words if word.lower() in SPLIT_SPELLINGS), "train")
 
 
-READER = Reader(read_shards, ShardOptions, place="a folder of .tar files")
+READER = Reader(
+    read_shards, ShardOptions, place="a folder of .tar files or of LitData's chunks, or an S3 prefix"
+)
