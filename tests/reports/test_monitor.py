@@ -122,6 +122,8 @@ def test_the_command_writes_a_page_and_json(run: Path, tmp_path: Path):
     page = (tmp_path / "out" / "monitor.html").read_text(encoding="utf-8")
     assert "Drift: 2 of 8 checks" in page
     assert "hot, dog is present in" in page
+    assert page.count(">unfamiliar share<") == 1
+    assert page.count(">label rate<") == 3
     values = json.loads((tmp_path / "out" / "monitor.json").read_text())
     assert (values["drift"], values["num_new"], len(values["checks"])) == (True, 150, 8)
     assert (tmp_path / "out" / "figures" / "label-rates.csv").is_file()

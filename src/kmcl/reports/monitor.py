@@ -158,9 +158,18 @@ def _rates_picture(rates: Sequence[Check]) -> Picture:
 
 
 def _table(caption: str, checks: Sequence[Check]) -> Table:
+    """Checks of labels, or of whole images, which have no column of labels."""
+    of_labels = any(check.label is not None for check in checks)
     rows = [
-        (check.label or check.what, check.what, check.val, check.new, check.adjusted, "yes" * check.is_drift)
+        (
+            *([check.label] if of_labels else []),
+            check.what,
+            check.val,
+            check.new,
+            check.adjusted,
+            "yes" * check.is_drift,
+        )
         for check in checks
     ]
-    header = ("", "compared", "val", "new", "adjusted p-value", "drift")
-    return Table.of(caption, ("label" if checks and checks[0].label else "check", *header[1:]), rows)
+    names = ["label"] if of_labels else []
+    return Table.of(caption, (*names, "compared", "val", "new", "adjusted p-value", "drift"), rows)
