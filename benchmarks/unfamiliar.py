@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image, ImageFilter
+from rich.console import Console
 
 from kmcl.data import open_dataset
 from kmcl.data.files import decode_image
@@ -39,6 +40,7 @@ from kmcl.posthoc import KernelVote, Unfamiliarity
 from kmcl.posthoc.gaussian_distance import GaussianDistance
 from kmcl.serving import Predictor
 from kmcl.serving.loading import load_in_torch
+from kmcl.training.run_data import RunData, open_run_dataset
 from kmcl.training.run_folder import RunFolder
 
 Pixels = npt.NDArray[np.uint8]
@@ -71,9 +73,12 @@ def main() -> None:
     parser.add_argument("--changed", default="", help=f"some of {', '.join(CHANGES)}")
     parser.add_argument("--images", type=int, default=500, help="at most, of each set")
     parser.add_argument("--train-images", type=int, default=1500, help="that the Mahalanobis distance uses")
+    parser.add_argument("--refit", action="store_true", help="fit the part anew, as this version does")
     parser.add_argument("--cost", action="store_true")
     arguments = parser.parse_args()
     predictor = load_in_torch(arguments.run)
+    if arguments.refit:
+        refit(predictor, arguments.run)
     if arguments.cost:
         measure_cost(predictor)
         return
@@ -102,6 +107,26 @@ def main() -> None:
     for name, images in sets.items():
         found[name] = score_all(predictor, gaussian, images)
     print_table(found)
+
+
+@torch.inference_mode()
+def refit(predictor: Predictor, run: Path) -> None:
+    """Replace the part by one that is fitted on train and val of the run; cached features are used."""
+    settings, classifier = RunFolder(run).read_settings(), predictor.classifier
+    data = RunData(open_run_dataset(settings), settings, classifier, Console(stderr=True), "cpu")
+    part = Unfamiliarity(classifier.encoder, len(predictor.labels))
+    encode = classifier.encode_rows if data.from_rows else classifier.encode
+    for name in ("train", "val"):
+        seen, logits = [], []
+        for batch in data.eval_loader(name):
+            encoded = encode(batch.images)
+            seen.append(part.observe(encoded, classifier.head(encoded)))
+            logits.append(classifier.score(encoded).logits)
+        if name == "train":
+            part.fit_images(torch.cat(seen), torch.zeros(0))
+        else:
+            part.tune(torch.cat(seen), torch.cat(logits), lambda corrected: 0.0)
+    classifier.posthoc["unfamiliarity"] = part
 
 
 @torch.inference_mode()

@@ -206,4 +206,4 @@ class Unfamiliarity(PosthocPart):
 
 def _content(standardised: Float[Tensor, "B K"]) -> Float[Tensor, " B"]:
     """min(0, max(-2, z_e))."""
-    return standardised[:, 0].clamp(-MOST_CONTENT, 0)
+    return -standardised[:, 0].neg().relu().clamp(max=MOST_CONTENT)
