@@ -155,8 +155,17 @@ class RunParts:
 
     @cached_property
     def _image_rows(self) -> dict[str, int]:
-        split = self.images
-        return {} if split is None else {split.images.name(row): row for row in range(len(split))}
+        split, predictions = self.images, self.predictions
+        if split is None or predictions is None:
+            return {}
+        names = [split.images.name(row) for row in range(len(split))]
+        predicted = predictions.names
+        # Runs that were started with a relative path had such names.
+        if len(predicted) == len(names) and all(
+            whole.endswith(f"/{name}") for whole, name in zip(names, predicted, strict=True)
+        ):
+            names = list(predicted)
+        return {name: row for row, name in enumerate(names)}
 
     def load_image(self, name: str, size: int) -> npt.NDArray[np.uint8] | None:
         """An image of the reported split by its name in the predictions, shorter side about `size`."""
