@@ -144,6 +144,11 @@ def test_images_of_a_run_with_a_relative_path_are_found(table: Path, monkeypatch
             expected = np.asarray(Image.open(table.parent / f"{number}.png"))
             np.testing.assert_array_equal(parts.load_image(name, 16), expected)
         assert parts.load_image("5.png", 16) is None
+        assert parts.problems == []
+    replace(predictions, names=("a", "b", "c", "d")).save(RunFolder(run).predictions_file("test"))
+    moved = RunParts(run, "run")
+    assert moved.images is None
+    assert "none of those that were predicted, such as 'a'" in moved.problems[0]
 
 
 def test_what_a_killed_start_left_unfinished_is_not_in_the_way(table: Path):

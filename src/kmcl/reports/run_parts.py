@@ -141,7 +141,14 @@ class RunParts:
                 f"the images of {self.name} cannot be shown: {dataset.name}: has no {self.split_name} split "
                 "any more"
             )
-        return dataset.splits.get(self.split_name)
+        split = dataset.splits.get(self.split_name)
+        if split is not None and self.predictions is not None and not self._rows_in(split, self.predictions):
+            self._add_problem(
+                f"the images of {self.name} cannot be shown: {dataset.name} now has none of those that were "
+                f"predicted, such as {self.predictions.names[0]!r}"
+            )
+            return None
+        return split
 
     @cached_property
     def train_targets(self) -> npt.NDArray[np.int8] | None:
@@ -156,16 +163,19 @@ class RunParts:
     @cached_property
     def _image_rows(self) -> dict[str, int]:
         split, predictions = self.images, self.predictions
-        if split is None or predictions is None:
-            return {}
+        return {} if split is None or predictions is None else self._rows_in(split, predictions)
+
+    @staticmethod
+    def _rows_in(split: Split, predictions: Predictions) -> dict[str, int]:
+        """The rows of the predicted images in their split, by their names in the predictions."""
         names = [split.images.name(row) for row in range(len(split))]
-        predicted = predictions.names
         # Runs that were started with a relative path had such names.
-        if len(predicted) == len(names) and all(
-            whole.endswith(f"/{name}") for whole, name in zip(names, predicted, strict=True)
+        if len(predictions) == len(names) and all(
+            whole.endswith(f"/{name}") for whole, name in zip(names, predictions.names, strict=True)
         ):
-            names = list(predicted)
-        return {name: row for row, name in enumerate(names)}
+            names = list(predictions.names)
+        predicted = set(predictions.names)
+        return {name: row for row, name in enumerate(names) if name in predicted}
 
     def load_image(self, name: str, size: int) -> npt.NDArray[np.uint8] | None:
         """An image of the reported split by its name in the predictions, shorter side about `size`."""
