@@ -24,10 +24,9 @@ import numpy as np
 from guarantees import pooled
 from guarantees import rows as images_of
 from kmcl.evaluation import Predictions
-from kmcl.evaluation.drift import FALSE_ALARM_RATE, PredictedImages, find_drift, holm
+from kmcl.evaluation.drift import FALSE_ALARM_RATE, PredictedImages, find_drift, holm, predicted_images
 from kmcl.evaluation.ranking import Values
 from kmcl.models.folder import read_description
-from kmcl.reports.monitor import predicted_images
 from kmcl.training.run_folder import RunFolder
 from uncertainty import rules_of
 

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from kmcl.encoders import EncoderFeatures
 from kmcl.encoders.timm_encoder import build_encoder
+from kmcl.errors import InputError
 from kmcl.methods.output import HeadOutput
 from kmcl.posthoc import gaussian_distance, val_shares
 from kmcl.posthoc.direction_residual import DirectionResidual
@@ -175,31 +176,94 @@ def test_it_detects_other_images_and_a_lack_of_labels():
     assert 0.3 < float(known.mean()) < 0.7
 
 
+def components(part: Unfamiliarity, rows: torch.Tensor, logits: torch.Tensor) -> dict[str, np.ndarray]:
+    """The numbers by their letters, written out."""
+    parts = torch.split(rows, list(part.widths), dim=1)
+    d, r = (distance(one) for distance, one in zip(part.distances, parts, strict=True))
+    energies = [-sum(math.log1p(math.exp(one)) for one in row) for row in logits.tolist()]
+    largest = [-max(row) for row in logits.tolist()]
+    return {"e": np.array(energies), "d": d.numpy(), "r": r.numpy(), "m": np.array(largest)}
+
+
+def evidence(z: float) -> float:
+    return z + z * z / 2 if z > 0 else z
+
+
+def standardised(of_val: np.ndarray, given: np.ndarray) -> np.ndarray:
+    return (given.astype(np.float64) - of_val.mean(dtype=np.float64)) / of_val.std(dtype=np.float64)
+
+
+def asked_of_many_kinds(asked, smooth) -> tuple[torch.Tensor, torch.Tensor]:
+    """Observations and logits of images with few and many labels, familiar and not."""
+    several = [asked(smooth(6)), asked(smooth(6), level=5.0), asked(smooth(4), level=-3.0)]
+    several.append(asked(torch.rand(3, 3, 32, 32)))
+    return torch.cat([one for one, _ in several]), torch.cat([logits for _, logits in several])
+
+
 def test_the_statistic_is_its_formula_written_out():
     part, smooth, asked = fitted_part()
-    val, given = asked(smooth(40)), asked(torch.cat([smooth(6), torch.rand(3, 3, 32, 32)]))
+    val, given = asked(smooth(40)), asked_of_many_kinds(asked, smooth)
     part.tune(*val, lambda logits: 0.0)
-
-    def components(rows: torch.Tensor, logits: torch.Tensor) -> np.ndarray:
-        parts = torch.split(rows, list(part.widths), dim=1)
-        distances = [distance(one) for distance, one in zip(part.distances, parts, strict=True)]
-        energies = [-sum(math.log1p(math.exp(one)) for one in row) for row in logits.tolist()]
-        return torch.stack([torch.tensor(energies), *distances], dim=1).double().numpy()
-
-    mean, deviation = components(*val).mean(axis=0), components(*val).std(axis=0)
-
-    def evidence(z: float) -> float:
-        return z + z * z / 2 if z > 0 else z
-
-    standardised = [(row - mean) / deviation for row in components(*given)]
+    of_val = components(part, *val)
+    z = {name: standardised(of_val[name], one) for name, one in components(part, *given).items()}
+    on_val = {name: standardised(one, one) for name, one in of_val.items()}
+    slope = np.corrcoef(on_val["e"], on_val["r"])[0, 1]
+    u_of_val = on_val["r"] - slope * np.clip(on_val["e"], -2, 0)
+    u = standardised(u_of_val, z["r"] - slope * np.clip(z["e"], -2, 0))
     expected = [
-        evidence(energy) + evidence(residual) + 3 * evidence(max(0, stage - 2.5))
-        for energy, stage, residual in standardised
+        evidence(u) + evidence(m) / 2 + evidence(max(0, e - 0.5)) + 3 * evidence(max(0, d - 2.5))
+        for u, m, e, d in zip(u, z["m"], z["e"], z["d"], strict=True)
     ]
-    assert min(row[1] for row in standardised) < 2.5 < max(row[1] for row in standardised)
+    assert z["d"].min() < 2.5 < z["d"].max()
+    assert z["e"].min() < -2
+    assert z["e"].max() > 0.5
     with torch.no_grad():
         found = part.statistic(*given)
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-3, atol=1e-2)
+
+
+def test_a_part_that_names_no_formula_keeps_the_first():
+    """As models that were saved before there were two."""
+    encoder = small_encoder()
+    part = Unfamiliarity(encoder, 3, num_quantiles=60)
+    assert part.formula == 1
+    assert set(part.sizes) == {"num_quantiles"}
+    assert "energy_slope" not in part.state_dict()
+    _, smooth, _ = fitted_part()
+    generator = torch.Generator().manual_seed(5)
+
+    def asked(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return observed(part, encoder, images), 2 * torch.randn(len(images), 3, generator=generator)
+
+    part.fit_images(asked(smooth(200))[0], torch.zeros(200, 3))
+    val, given = asked(smooth(40)), asked(torch.cat([smooth(6), torch.rand(3, 3, 32, 32)]))
+    part.tune(*val, lambda logits: 0.0)
+    of_val = components(part, *val)
+    z = {name: standardised(of_val[name], one) for name, one in components(part, *given).items()}
+    expected = [
+        evidence(e) + evidence(r) + 3 * evidence(max(0, d - 2.5))
+        for e, r, d in zip(z["e"], z["r"], z["d"], strict=True)
+    ]
+    with torch.no_grad():
+        np.testing.assert_allclose(part.statistic(*given).numpy(), expected, rtol=1e-3, atol=1e-2)
+    with pytest.raises(InputError, match="unfamiliarity has the formulas 1 to 2; got 3"):
+        Unfamiliarity(encoder, 3, formula=3)
+
+
+def test_many_labels_hide_nothing_new():
+    """The same residual is stranger in an image with many labels, where it is usually small."""
+    part, smooth, asked = fitted_part()
+    generator = torch.Generator().manual_seed(2)
+    seen, _ = asked(smooth(300))
+    residuals = components(part, seen, torch.zeros(300, 3))["r"]
+    strange = torch.from_numpy(standardised(residuals, residuals)).float()
+    level = -3 * strange + 0.3 * torch.randn(300, generator=generator)  # the smaller, the more labels
+    logits = level.unsqueeze(1).expand(-1, 3)
+    part.tune(seen, logits, lambda logits: 0.0)
+    one = seen[strange.argsort()[150]].unsqueeze(0)
+    with torch.no_grad():
+        few, many = (part.unfamiliarity(one, torch.full((1, 3), level)) for level in (0.0, 4.0))
+    assert float(many) > float(few) + 0.1
 
 
 def test_it_corrects_no_logits_and_needs_enough_of_val():

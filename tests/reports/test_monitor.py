@@ -14,11 +14,12 @@ from typer.testing import CliRunner
 from kmcl.cli.app import make_app
 from kmcl.cli.prediction_forms import FORM_OF_SUFFIX, PredictionFiles
 from kmcl.errors import InputError
+from kmcl.evaluation.drift import predicted_images
 from kmcl.evaluation.predictions import Predictions
 from kmcl.methods import read_options
 from kmcl.models.folder import ModelDescription, save_description
 from kmcl.models.label_rules import LabelRules, logit
-from kmcl.reports.monitor import monitor, predicted_images
+from kmcl.reports.monitor import monitor
 from kmcl.reports.prediction_files import read_predictions
 from kmcl.serving import ImagePrediction, LabelPrediction
 from kmcl.serving.predictions import Columns
@@ -121,6 +122,8 @@ def test_the_command_writes_a_page_and_json(run: Path, tmp_path: Path):
     page = (tmp_path / "out" / "monitor.html").read_text(encoding="utf-8")
     assert "Drift: 2 of 8 checks" in page
     assert "hot, dog is present in" in page
+    assert page.count(">unfamiliar share<") == 1
+    assert page.count(">label rate<") == 3
     values = json.loads((tmp_path / "out" / "monitor.json").read_text())
     assert (values["drift"], values["num_new"], len(values["checks"])) == (True, 150, 8)
     assert (tmp_path / "out" / "figures" / "label-rates.csv").is_file()

@@ -20,6 +20,7 @@ from kmcl.errors import InputError
 from kmcl.evaluation.abstention import choose_cutoff, judge_abstention
 from kmcl.evaluation.by_rules import with_guarantee
 from kmcl.evaluation.decisions import decide
+from kmcl.evaluation.drift import predicted_images
 from kmcl.evaluation.promised_rates import recalls
 from kmcl.evaluation.thresholds import choose_thresholds
 from kmcl.methods import read_options
@@ -186,5 +187,10 @@ def test_serve_leaves_what_val_says_to_a_person(run: Path, monkeypatch):
     assert served["cutoff"] == choose_cutoff(rules, VAL, 0.1)
     CliRunner().invoke(make_app(), ["serve", str(run)], catch_exceptions=False)
     assert served["cutoff"] is None
+    expected = predicted_images(VAL, rules)
+    np.testing.assert_array_equal(served["val"].present, expected.present)
+    np.testing.assert_array_equal(served["val"].probabilities, expected.probabilities)
+    CliRunner().invoke(make_app(), ["serve", str(run / "model")], catch_exceptions=False)
+    assert served["val"] is None  # a model without its run
     refused = CliRunner().invoke(make_app(), ["serve", str(run), "--abstain", "1.5"])
     assert "must be above 0 and below 1; got 1.5" in str(refused.exception)

@@ -19,6 +19,8 @@ import kmcl
 from full_disk import no_room
 from kmcl.data import open_dataset
 from kmcl.errors import InputError
+from kmcl.evaluation.predictions import Predictions
+from kmcl.reports.run_parts import RunParts
 from kmcl.storage.atomic import WriteError, replacing
 from kmcl.training.planning import Plan, print_header
 from kmcl.training.resolution import resolve_settings
@@ -124,6 +126,29 @@ def test_a_run_is_found_again_from_any_folder(table: Path, monkeypatch):
     kmcl.resume("../run", progress=False)
     external = kmcl.evaluate("../run", data=table, progress=False)
     assert external.mean_average_precision == pytest.approx(kmcl.evaluate("../run").mean_average_precision)
+
+
+def test_images_of_a_run_with_a_relative_path_are_found(table: Path, monkeypatch):
+    """Also those of runs whose predictions have the path as it was given."""
+    monkeypatch.chdir(table.parent)
+    kmcl.train("my.csv", output="run", progress=False, **BUDGET)
+    file = RunFolder(Path("run")).predictions_file("test")
+    predictions = Predictions.load(file)
+    assert predictions.names == tuple(str(table.parent / f"{number}.png") for number in range(16, 20))
+    monkeypatch.chdir("/")
+    run = table.parent / "run"
+    for names in (predictions.names, tuple(f"{number}.png" for number in range(16, 20))):
+        replace(predictions, names=names).save(RunFolder(run).predictions_file("test"))
+        parts = RunParts(run, "run")
+        for number, name in enumerate(names, start=16):
+            expected = np.asarray(Image.open(table.parent / f"{number}.png"))
+            np.testing.assert_array_equal(parts.load_image(name, 16), expected)
+        assert parts.load_image("5.png", 16) is None
+        assert parts.problems == []
+    replace(predictions, names=("a", "b", "c", "d")).save(RunFolder(run).predictions_file("test"))
+    moved = RunParts(run, "run")
+    assert moved.images is None
+    assert "none of those that were predicted, such as 'a'" in moved.problems[0]
 
 
 def test_what_a_killed_start_left_unfinished_is_not_in_the_way(table: Path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -17,6 +17,10 @@ from kmcl.cli.label_studio_options import (
     task_images,
 )
 from kmcl.serving.engine_choice import Engine
+
+if TYPE_CHECKING:
+    from kmcl.evaluation.drift import PredictedImages
+    from kmcl.models.label_rules import LabelRules
 
 TIMEOUT = 30.0
 LABEL_STUDIO_TIMEOUT = 90.0
@@ -161,5 +165,21 @@ def serve(
         name=name,
         cutoff=cutoff,
         label_studio=images,
+        val=_val_of(run, predictor.rules),
         access_log=access_log,
     )
+
+
+def _val_of(run: Path, rules: LabelRules) -> PredictedImages | None:
+    """What the model says of val, where it was loaded from a run folder that still has it."""
+    if not run.is_dir():
+        return None
+    from kmcl.evaluation.drift import predicted_images
+    from kmcl.evaluation.predictions import Predictions
+    from kmcl.training.run_folder import RunFolder
+
+    file = RunFolder(run).predictions_file("val")
+    if not file.is_file():
+        return None
+    val = Predictions.load(file)
+    return predicted_images(val, rules) if val.labels == rules.labels else None

@@ -14,8 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kmcl.errors import InputError
+from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import Values
 from kmcl.evaluation.unfamiliarity import is_unfamiliar
+from kmcl.models.label_rules import LabelRules, logit, rounded
 
 FALSE_ALARM_RATE = 0.01
 """The probability that any test rejects where nothing has changed."""
@@ -27,6 +29,17 @@ class PredictedImages(NamedTuple):
     probabilities: Values
     present: npt.NDArray[np.bool_]
     unfamiliarity: Values | None
+
+
+def predicted_images(predictions: Predictions, rules: LabelRules) -> PredictedImages:
+    """A run's own predictions as `kmcl predict` shows them."""
+    if predictions.labels != rules.labels:
+        raise InputError("the run's predictions of val have other labels than its model")
+    decided = rules.decide(rules.calibrate(logit(predictions.scores)))
+    unfamiliarity = predictions.unfamiliarity
+    return PredictedImages(
+        decided.probabilities, decided.present, None if unfamiliarity is None else rounded(unfamiliarity)
+    )
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from kmcl.encoders import Encoder, EncoderFeatures
+from kmcl.errors import InputError
 from kmcl.kernels.precision import at_least_float32, without_autocast
 from kmcl.methods.output import HeadOutput
 from kmcl.posthoc.direction_residual import DirectionResidual
@@ -25,10 +26,29 @@ LEAST_VAL_IMAGES = 20
 LEAST_DEVIATION = 1e-6
 NUM_STAGES = 1
 """Of the tapped stages, the first: later ones have learned to ignore noise, blur and compression."""
-STAGE_FROM = 2.5
-STAGE_WEIGHT = 3.0
-"""A stage counts only from so many deviations above the mean of val on, and then more than the other numbers.
-It does not see what an image shows, so below that it would only blur what the others say.
+NO_FLOOR = -math.inf
+MOST_CONTENT = 2.0
+"""Deviations of the energy below the mean of val; beyond them no smaller residual is expected."""
+
+
+class Count(NamedTuple):
+    """How a number counts: weight · φ(max(floor, z - start))."""
+
+    weight: float
+    start: float
+    floor: float
+
+
+STAGE = Count(3.0, 2.5, 0.0)
+"""It does not see what an image shows, so below its start it would only blur what the others say."""
+WHOLE = Count(1.0, 0.0, NO_FLOOR)
+FORMULA = 2
+COUNTS: dict[int, tuple[Count, ...]] = {
+    1: (WHOLE, STAGE, WHOLE),
+    FORMULA: (Count(1.0, 0.5, 0.0), STAGE, WHOLE, Count(0.5, 0.0, NO_FLOOR)),
+}
+"""Of energy, stage, residual, and from formula 2 on the largest logit. Formula 1 did not compare the residual
+with the energy. Models keep the formula that they were fitted with.
 """
 
 
@@ -39,16 +59,25 @@ class UnfamiliarityOptions(PosthocOptions):
 class Unfamiliarity(PosthocPart):
     """The share of val that is less unlike the training images; it corrects no logits.
 
-    Three numbers say how unlike them an image is: the energy e of the corrected logits f_k, negative,
-    -Σ_k log(1 + exp f_k) (JointEnergy); the share r of the encoder's pooled features outside their main
-    directions (`DirectionResidual`); and, where there are frozen stages, a Mahalanobis distance d of the mean
-    and deviation of each channel of the maps of one (`GaussianDistance`). Each is standardised by its mean
-    and deviation over val, to z_e, z_r and z_d. An image is the more unlike the training images the larger
+    Four numbers say how unlike them an image is: the energy e of the corrected logits f_k, negative,
+    -Σ_k log(1 + exp f_k) (JointEnergy); the largest of these logits, negative, m; the share r of the
+    encoder's pooled features outside their main directions (`DirectionResidual`); and, where there are frozen
+    stages, a Mahalanobis distance d of the mean and deviation of each channel of the maps of one
+    (`GaussianDistance`). Each is standardised by its mean and deviation over val, to z_e, z_m, z_r and z_d.
 
-        t = φ(z_e) + φ(z_r) + 3 φ(max(0, z_d - 2.5))        where φ(z) = z + max(0, z)² / 2
+    An image with many labels has a low energy and mostly a small residual, whether or not there is something
+    new in it. So r is compared with what is usual beside that energy: u = z_r - β min(0, max(-2, z_e)), where
+    β is the correlation of z_e and z_r over val, is standardised to z_u. An image is the more unlike the
+    training images the larger
+
+        t = φ(z_u) + φ(z_m) / 2 + φ(max(0, z_e - 0.5)) + 3 φ(max(0, z_d - 2.5))
+        φ(z) = z + max(0, z)² / 2
 
     is: φ grows about as the logarithm of a normal distribution's upper tail falls, so that t, as Fisher's
     method, adds up evidence. The unfamiliarity is the share of val whose t is smaller (`ValShares`).
+
+    num_quantiles: of the shares
+    formula:       a key of `COUNTS`; None for the newest one, or for that of a saved part which names none
     """
 
     Options = UnfamiliarityOptions
@@ -58,31 +87,44 @@ class Unfamiliarity(PosthocPart):
 
     component_means: Tensor
     component_deviations: Tensor
+    energy_slope: Tensor
     starts: Tensor
     floors: Tensor
     weights: Tensor
 
-    def __init__(self, encoder: Encoder, num_labels: int, *, num_quantiles: int = 1) -> None:
+    def __init__(
+        self, encoder: Encoder, num_labels: int, *, num_quantiles: int = 1, formula: int | None = None
+    ) -> None:
         super().__init__()
+        if formula is None:
+            formula = FORMULA if num_quantiles == 1 else 1
+        if formula not in COUNTS:
+            raise InputError(f"unfamiliarity has the formulas 1 to {FORMULA}; got {formula}")
+        self.formula = formula
         stages = encoder.statistic_widths[:NUM_STAGES] if encoder.num_frozen_stages else ()
         self.widths = (*stages, encoder.feature_dim)
         of_stages = [GaussianDistance(width) for width in stages]
         self.distances = nn.ModuleList([*of_stages, DirectionResidual(encoder.feature_dim)])
-        self.register_buffer("component_means", torch.zeros(1 + len(self.widths)))
-        self.register_buffer("component_deviations", torch.ones(1 + len(self.widths)))
-        for name, of_stage, of_others in (
-            ("starts", STAGE_FROM, 0.0),
-            ("floors", 0.0, -math.inf),
-            ("weights", STAGE_WEIGHT, 1.0),
+        energy, stage, *others = COUNTS[formula]
+        counts = [energy, *[stage] * len(stages), *others]
+        self._residual_place = 1 + len(stages)
+        self.register_buffer("component_means", torch.zeros(len(counts)))
+        self.register_buffer("component_deviations", torch.ones(len(counts)))
+        if formula > 1:
+            self.register_buffer("energy_slope", torch.zeros(len(counts)))
+        for name, values in (
+            ("weights", [count.weight for count in counts]),
+            ("starts", [count.start for count in counts]),
+            ("floors", [count.floor for count in counts]),
         ):
-            values = torch.tensor([of_others, *[of_stage] * len(stages), of_others])
-            self.register_buffer(name, values, persistent=False)
+            self.register_buffer(name, torch.tensor(values), persistent=False)
         self.shares = ValShares(num_quantiles)
         self._num_val_images = num_quantiles
 
     @property
     def sizes(self) -> dict[str, int]:
-        return {"num_quantiles": len(self.shares.quantiles)}
+        sizes = {"num_quantiles": len(self.shares.quantiles)}
+        return sizes if self.formula == 1 else sizes | {"formula": self.formula}
 
     @property
     def is_worth_keeping(self) -> bool:
@@ -107,13 +149,26 @@ class Unfamiliarity(PosthocPart):
     ) -> Float[Tensor, "N L"]:
         """The scale of the unfamiliarity, from val; the logits stay as they are."""
         observations, corrected = observations.to(self.component_means), logits.to(self.component_means)
-        deviations, self.component_means = torch.std_mean(
-            self._components(observations, corrected), dim=0, correction=0
-        )
+        components = self._components(observations, corrected)
+        deviations, self.component_means = torch.std_mean(components, dim=0, correction=0)
         self.component_deviations = deviations.clamp(min=LEAST_DEVIATION)
+        if self.formula > 1:
+            self._fit_energy_slope((components - self.component_means) / self.component_deviations)
         self.shares.fit(self.statistic(observations, corrected))
         self._num_val_images = len(observations)
         return logits
+
+    def _fit_energy_slope(self, standardised: Float[Tensor, "N K"]) -> None:
+        """From here on the mean and deviation of the residual are such that it becomes z_u."""
+        place = self._residual_place
+        content = _content(standardised)
+        slope = (standardised[:, 0] * standardised[:, place]).mean()
+        deviation, mean = torch.std_mean(standardised[:, place] - slope * content, correction=0)
+        deviation = deviation.clamp(min=LEAST_DEVIATION)
+        self.component_means[place] += self.component_deviations[place] * mean
+        self.component_deviations[place] *= deviation
+        self.energy_slope = torch.zeros_like(self.energy_slope)
+        self.energy_slope[place] = slope / deviation
 
     @without_autocast
     def unfamiliarity(
@@ -129,15 +184,26 @@ class Unfamiliarity(PosthocPart):
         standardised = (
             self._components(observations, logits) - self.component_means
         ) / self.component_deviations
+        if self.formula > 1:
+            standardised = standardised - _content(standardised).unsqueeze(1) * self.energy_slope
         counted = torch.maximum(standardised - self.starts, self.floors)
         return (counted + counted.relu().square() / 2) @ self.weights
 
-    def _components(self, observations: Tensor, logits: Tensor) -> Tensor:
+    def _components(self, observations: Tensor, logits: Tensor) -> Float[Tensor, "B K"]:
+        """e, d of each stage, r, and from formula 2 on m."""
         distances = [
             distance(vectors)
             for distance, vectors in zip(self.distances, self._vectors(observations), strict=True)
         ]
-        return torch.stack([-functional.softplus(logits).sum(dim=1), *distances], dim=1)
+        components = [-functional.softplus(logits).sum(dim=1), *distances]
+        if self.formula > 1:
+            components.append(-logits.amax(dim=1))
+        return torch.stack(components, dim=1)
 
     def _vectors(self, observations: Tensor) -> tuple[Tensor, ...]:
         return torch.split(observations, list(self.widths), dim=1)
+
+
+def _content(standardised: Float[Tensor, "B K"]) -> Float[Tensor, " B"]:
+    """min(0, max(-2, z_e))."""
+    return -standardised[:, 0].neg().relu().clamp(max=MOST_CONTENT)

@@ -7,12 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
-from kmcl.errors import InputError
-from kmcl.evaluation.drift import FALSE_ALARM_RATE, Check, Drift, PredictedImages, find_drift
+from kmcl.evaluation.drift import (
+    FALSE_ALARM_RATE,
+    Check,
+    Drift,
+    PredictedImages,
+    find_drift,
+    predicted_images,
+)
 from kmcl.evaluation.json_values import JsonObject, to_json_object
 from kmcl.evaluation.predictions import Predictions
 from kmcl.models.folder import read_description
-from kmcl.models.label_rules import LabelRules, logit, rounded
 from kmcl.reports.blocks import Missing, Picture, Section, Table, Text, percent
 from kmcl.reports.drawing import dot_look, figure_style, legend_below, line_look, new_axes, shorten
 from kmcl.reports.page import write_page
@@ -39,17 +44,6 @@ def monitor(
     drift = find_drift(rules.labels, val, new, false_alarm_rate)
     sections = [_summary_section(drift), _inputs_section(drift, val, new), _labels_section(drift)]
     return drift, sections
-
-
-def predicted_images(predictions: Predictions, rules: LabelRules) -> PredictedImages:
-    """A run's own predictions as `kmcl predict` shows them."""
-    if predictions.labels != rules.labels:
-        raise InputError("the run's predictions of val have other labels than its model")
-    decided = rules.decide(rules.calibrate(logit(predictions.scores)))
-    unfamiliarity = predictions.unfamiliarity
-    return PredictedImages(
-        decided.probabilities, decided.present, None if unfamiliarity is None else rounded(unfamiliarity)
-    )
 
 
 def write_monitor(folder: Path, run_name: str, drift: Drift, sections: Sequence[Section]) -> Path:
@@ -164,9 +158,18 @@ def _rates_picture(rates: Sequence[Check]) -> Picture:
 
 
 def _table(caption: str, checks: Sequence[Check]) -> Table:
+    """Checks of labels, or of whole images, which have no column of labels."""
+    of_labels = any(check.label is not None for check in checks)
     rows = [
-        (check.label or check.what, check.what, check.val, check.new, check.adjusted, "yes" * check.is_drift)
+        (
+            *([check.label] if of_labels else []),
+            check.what,
+            check.val,
+            check.new,
+            check.adjusted,
+            "yes" * check.is_drift,
+        )
         for check in checks
     ]
-    header = ("", "compared", "val", "new", "adjusted p-value", "drift")
-    return Table.of(caption, ("label" if checks and checks[0].label else "check", *header[1:]), rows)
+    names = ["label"] if of_labels else []
+    return Table.of(caption, (*names, "compared", "val", "new", "adjusted p-value", "drift"), rows)

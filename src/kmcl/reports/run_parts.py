@@ -150,7 +150,14 @@ class RunParts:
                 f"the images of {self.name} cannot be shown: {dataset.name}: has no {self.split_name} split "
                 "any more"
             )
-        return dataset.splits.get(self.split_name)
+        split = dataset.splits.get(self.split_name)
+        if split is not None and self.predictions is not None and not self._rows_in(split, self.predictions):
+            self._add_problem(
+                f"the images of {self.name} cannot be shown: {dataset.name} now has none of those that were "
+                f"predicted, such as {self.predictions.names[0]!r}"
+            )
+            return None
+        return split
 
     @cached_property
     def train_targets(self) -> npt.NDArray[np.int8] | None:
@@ -164,8 +171,20 @@ class RunParts:
 
     @cached_property
     def _image_rows(self) -> dict[str, int]:
-        split = self.images
-        return {} if split is None else {split.images.name(row): row for row in range(len(split))}
+        split, predictions = self.images, self.predictions
+        return {} if split is None or predictions is None else self._rows_in(split, predictions)
+
+    @staticmethod
+    def _rows_in(split: Split, predictions: Predictions) -> dict[str, int]:
+        """The rows of the predicted images in their split, by their names in the predictions."""
+        names = [split.images.name(row) for row in range(len(split))]
+        # Runs that were started with a relative path had such names.
+        if len(predictions) == len(names) and all(
+            whole.endswith(f"/{name}") for whole, name in zip(names, predictions.names, strict=True)
+        ):
+            names = list(predictions.names)
+        predicted = set(predictions.names)
+        return {name: row for row, name in enumerate(names) if name in predicted}
 
     def load_image(self, name: str, size: int) -> npt.NDArray[np.uint8] | None:
         """An image of the reported split by its name in the predictions, shorter side about `size`."""

@@ -20,6 +20,7 @@ from kmcl.training.recipes import choose_for_study, choose_settings
 from kmcl.training.resolution import settings_from_values
 from kmcl.training.run_data import open_whole, take_part
 from kmcl.training.settings import TrainingSettings
+from kmcl.training.starting import with_absolute_paths
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ def plan_run(
     if values.get("recipe") == "paper" and preset == "default":
         preset = "paper"
     given = check_values(values, source, preset)
-    dataset = open_whole(given, dataset)
+    # As the run will name them: predictions, reports and the feature cache know images by these names.
+    dataset = open_whole(with_absolute_paths(given), dataset)
     part = take_part(given, dataset)
     if _several_processes(given):
         # Each process would measure something else.

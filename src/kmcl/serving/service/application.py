@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from kmcl.evaluation.drift import PredictedImages
 from kmcl.serving.image_predictor import ImagePredictor
 from kmcl.serving.service import schemas
 from kmcl.serving.service.errors import CODES, ServiceError
@@ -33,6 +34,7 @@ def create_application(
     name: str = "kmcl",
     cutoff: float | None = None,
     label_studio: TaskImages | None = None,
+    val: PredictedImages | None = None,
 ) -> FastAPI:
     """The service of one model.
 
@@ -40,9 +42,10 @@ def create_application(
     name:      of the model, shown to clients
     cutoff:    the probability of an error above which a decision is left to a person; None: none is
     label_studio: where the images of Label Studio's tasks are; None: its protocol is not spoken
+    val:       what the model says of the images of val, for drift in the metrics; None: it is not known
     """
     settings = settings or ServiceSettings()
-    service = Service(predictor, settings, name, cutoff)
+    service = Service(predictor, settings, name, cutoff, val)
     backend = None if label_studio is None else LabelStudioBackend(service, label_studio)
 
     @asynccontextmanager
@@ -118,7 +121,7 @@ def _add_routes(application: FastAPI, service: Service) -> None:
         summary="Metrics for Prometheus",
     )
     async def metrics() -> Response:
-        return Response(service.metrics.text(), media_type=service.metrics.content_type)
+        return Response(await service.metrics_text(), media_type=service.metrics.content_type)
 
 
 def _add_error_handlers(application: FastAPI) -> None:

@@ -8,6 +8,8 @@ from functools import partial
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from kmcl.evaluation.drift import Drift, PredictedImages
+from kmcl.evaluation.unfamiliarity import is_unfamiliar
 from kmcl.serving.service.prediction_window import PredictionWindow
 
 LATENCIES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -41,6 +43,8 @@ class ServiceMetrics:
         )
         self._images = Counter("kmcl_images_total", "Images scored", registry=self._registry)
         self._unfamiliar: Counter | None = None
+        self._findings: Gauge | None = None
+        self._p_values: Gauge | None = None
         self._gauge("kmcl_waiting_images", "Images in the queue", num_waiting)
 
     def watch(self, window: PredictionWindow, labels: Sequence[str], has_unfamiliarity: bool) -> None:
@@ -60,14 +64,43 @@ class ServiceMetrics:
                 lambda: window.unfamiliar_share,
             )
         if len(labels) <= MOST_LABEL_SERIES:
-            rates = Gauge(
-                "kmcl_label_rate",
-                "Share of the images in the window in which the label is present",
-                ["label"],
-                registry=self._registry,
+            rates = self._label_gauge(
+                "kmcl_label_rate", "Share of the images in the window in which the label is present"
             )
             for index, label in enumerate(labels):
                 rates.labels(label).set_function(partial(window.label_rate, index))
+
+    def watch_drift(self, labels: Sequence[str], val: PredictedImages) -> None:
+        """Gauges of the comparison of the last images with val, set by `show_drift`, and val's own rates."""
+        if val.unfamiliarity is not None:
+            share = float(is_unfamiliar(val.unfamiliarity).mean())
+            self._gauge("kmcl_val_unfamiliar_share", "Share of unfamiliar images in val", lambda: share)
+        self._findings = Gauge(
+            "kmcl_drift_findings",
+            "Checks by which the images in the window differ from val; NaN before the first image",
+            registry=self._registry,
+        )
+        self._findings.set(float("nan"))
+        if len(labels) <= MOST_LABEL_SERIES:
+            rates = self._label_gauge("kmcl_val_label_rate", "Share of val in which the label is present")
+            for label, rate in zip(labels, val.present.mean(axis=0).tolist(), strict=True):
+                rates.labels(label).set(rate)
+            self._p_values = Gauge(
+                "kmcl_drift_p_value",
+                "Adjusted p-value of each check; there is no label where whole images are compared",
+                ["check", "label"],
+                registry=self._registry,
+            )
+
+    def show_drift(self, drift: Drift) -> None:
+        if self._findings is not None:
+            self._findings.set(len(drift.found))
+        if self._p_values is not None:
+            for check in drift.checks:
+                self._p_values.labels(check.what, check.label or "").set(check.adjusted)
+
+    def _label_gauge(self, name: str, about: str) -> Gauge:
+        return Gauge(name, about, ["label"], registry=self._registry)
 
     def _gauge(self, name: str, about: str, value: Callable[[], float]) -> None:
         Gauge(name, about, registry=self._registry).set_function(value)

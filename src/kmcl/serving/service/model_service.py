@@ -12,6 +12,7 @@ import numpy as np
 from starlette.requests import Request
 
 from kmcl.cores import available_cores
+from kmcl.evaluation.drift import PredictedImages
 from kmcl.evaluation.unfamiliarity import is_unfamiliar
 from kmcl.models.label_rules import rounded
 from kmcl.serving.image_predictor import BatchScores, ImagePredictor
@@ -21,6 +22,7 @@ from kmcl.serving.service import schemas
 from kmcl.serving.service.answers import describe_cooccurring, describe_guarantee, describe_images
 from kmcl.serving.service.batching import Explain, MicroBatcher
 from kmcl.serving.service.decoding import decode_upload
+from kmcl.serving.service.drift_watch import DriftWatch
 from kmcl.serving.service.errors import ServiceError
 from kmcl.serving.service.metrics import ServiceMetrics
 from kmcl.serving.service.prediction_window import PredictionWindow
@@ -41,10 +43,16 @@ class Service:
     """The state of one application: its model, threads, decoders and metrics.
 
     cutoff: the probability of an error above which a decision is left to a person; None: none is
+    val:    what the model says of the images of val, for drift in the metrics; None: it is not known
     """
 
     def __init__(
-        self, predictor: ImagePredictor, settings: ServiceSettings, name: str, cutoff: float | None = None
+        self,
+        predictor: ImagePredictor,
+        settings: ServiceSettings,
+        name: str,
+        cutoff: float | None = None,
+        val: PredictedImages | None = None,
     ) -> None:
         self.explainer = Explainer(predictor)
         predictor = optimised(predictor)
@@ -70,6 +78,10 @@ class Service:
         self.has_unfamiliarity = scores.unfamiliarity is not None
         self.window = PredictionWindow(len(self.context.labels))
         self.metrics.watch(self.window, self.context.labels, self.has_unfamiliarity)
+        self.drift: DriftWatch | None = None
+        if val is not None:
+            self.drift = DriftWatch(self.context.labels, val, self.window)
+            self.metrics.watch_drift(self.context.labels, val)
 
     def start(self) -> None:
         self.decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="kmcl-decoder")
@@ -114,10 +126,18 @@ class Service:
         )
 
     def _count(self, scores: BatchScores) -> None:
-        unfamiliar = None if scores.unfamiliarity is None else is_unfamiliar(rounded(scores.unfamiliarity))
-        self.window.add(self.context.rules.decide(scores.probability).present, unfamiliar)
-        if unfamiliar is not None:
-            self.metrics.count_unfamiliar(int(unfamiliar.sum()))
+        unfamiliarity = None if scores.unfamiliarity is None else rounded(scores.unfamiliarity)
+        decided = self.context.rules.decide(scores.probability)
+        self.window.add(PredictedImages(decided.probabilities, decided.present, unfamiliarity))
+        if unfamiliarity is not None:
+            self.metrics.count_unfamiliar(int(is_unfamiliar(unfamiliarity).sum()))
+
+    async def metrics_text(self) -> bytes:
+        """The metrics for Prometheus, with the drift of the last images."""
+        drift = None if self.drift is None else await self.drift.update()
+        if drift is not None:
+            self.metrics.show_drift(drift)
+        return self.metrics.text()
 
     async def _decode(self, uploads: list[Upload]) -> Pixels:
         """Decode on the threads of the decoders, each with its share of the images."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import uvicorn
     from starlette.types import ASGIApp
 
+    from kmcl.evaluation.drift import PredictedImages
     from kmcl.serving.image_predictor import ImagePredictor
     from kmcl.serving.service.settings import ServiceSettings
     from kmcl.serving.service.task_images import TaskImages
@@ -63,12 +64,14 @@ def serve(
     name: str,
     cutoff: float | None = None,
     label_studio: TaskImages | None = None,
+    val: PredictedImages | None = None,
     access_log: bool = False,
 ) -> None:
     """Serve until SIGINT or SIGTERM; then refuse new requests, finish the accepted ones, and return.
 
     cutoff: the probability of an error above which a decision is left to a person; None: none is
     label_studio: where the images of Label Studio's tasks are; None: its protocol is not spoken
+    val:    what the model says of the images of val, for drift in the metrics; None: it is not known
     """
     import uvicorn
 
@@ -77,7 +80,7 @@ def serve(
     # It warns about bodies without naming the request; the client gets the same as its response.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
-    application = create_application(predictor, settings, name, cutoff, label_studio)
+    application = create_application(predictor, settings, name, cutoff, label_studio, val)
     config = server_config(application, settings, access_log=access_log)
     # uvicorn raises the signal again after its shutdown, for the previous handler; the default handler would
     # end the process as if killed, after a clean shutdown.
