@@ -65,12 +65,12 @@ def test_every_fault_is_listed_by_line(tmp_path: Path) -> None:
 def test_unusable_rows_are_all_listed_instead_of_the_first(tmp_path: Path) -> None:
     write_noise(tmp_path / "a.png", 0)
     (tmp_path / "labels.csv").write_text(
-        "image,cat\na.png,1\na.png,maybe\na.png,?\na.png,0\na.png,2\na.png,1\n"
+        "image,cat\na.png,1\na.png,maybe\na.png,#\na.png,0\na.png,2\na.png,1\n"
     )
     report = check_spec(str(tmp_path / "labels.csv"), {})
     assert found(report) == [("unusable row", None, line) for line in (3, 4, 6)]
     (sentence,) = report.summary
-    assert sentence.endswith("for unknown: 3 rows, such as 'maybe' (line 3) and '?' (line 4)")
+    assert sentence.endswith("for unknown: 3 rows, such as 'maybe' (line 3) and '#' (line 4)")
     with pytest.raises(InputError, match="does not exist"):
         check_spec(str(tmp_path / "nothing.csv"), {})
 

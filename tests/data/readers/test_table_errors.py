@@ -65,19 +65,19 @@ def open_table(folder: Path, content: str, **options: object) -> None:
 
 
 def test_problems_of_one_column_are_one_sentence_with_two_examples(folder: Path) -> None:
-    content = "image,cat\n" + "a.png,1\n" * 5 + "a.png,?\n" * 4 + "a.png,!\n"
+    content = "image,cat\n" + "a.png,1\n" * 5 + "a.png,#\n" * 4 + "a.png,!\n"
     with pytest.raises(RowError) as caught:
         open_table(folder, content)
     assert [problem.line for problem in caught.value.problems] == [7, 8, 9, 10, 11]
     assert str(caught.value) == (
         f"{folder / 'labels.csv'}: column 'cat' holds values other than 1, 0, or blank or -1 for unknown: "
-        "5 rows, such as '?' (line 7) and '!' (line 11)"
+        "5 rows, such as '#' (line 7) and '!' (line 11)"
     )
 
 
 def test_columns_that_are_no_labels_are_named_with_the_option_to_leave_them_out(folder: Path) -> None:
     rows = "".join(
-        f"a.png,{number + 70},{number % 2},{number + 20},{'?' if number else 1}\n" for number in range(300)
+        f"a.png,{number + 70},{number % 2},{number + 20},{'#' if number else 1}\n" for number in range(300)
     )
     content = f"image,id,cat,age,x y\n{rows}"
     with pytest.raises(RowError) as caught:
