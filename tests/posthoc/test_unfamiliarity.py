@@ -12,7 +12,6 @@ from torch.nn import functional
 
 from kmcl.encoders import EncoderFeatures
 from kmcl.encoders.timm_encoder import build_encoder
-from kmcl.errors import InputError
 from kmcl.methods.output import HeadOutput
 from kmcl.posthoc import gaussian_distance, val_shares
 from kmcl.posthoc.direction_residual import DirectionResidual
@@ -220,34 +219,6 @@ def test_the_statistic_is_its_formula_written_out():
     with torch.no_grad():
         found = part.statistic(*given)
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-3, atol=1e-2)
-
-
-def test_a_part_that_names_no_formula_keeps_the_first():
-    """As models that were saved before there were two."""
-    encoder = small_encoder()
-    part = Unfamiliarity(encoder, 3, num_quantiles=60)
-    assert part.formula == 1
-    assert set(part.sizes) == {"num_quantiles"}
-    assert "energy_slope" not in part.state_dict()
-    _, smooth, _ = fitted_part()
-    generator = torch.Generator().manual_seed(5)
-
-    def asked(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return observed(part, encoder, images), 2 * torch.randn(len(images), 3, generator=generator)
-
-    part.fit_images(asked(smooth(200))[0], torch.zeros(200, 3))
-    val, given = asked(smooth(40)), asked(torch.cat([smooth(6), torch.rand(3, 3, 32, 32)]))
-    part.tune(*val, lambda logits: 0.0)
-    of_val = components(part, *val)
-    z = {name: standardised(of_val[name], one) for name, one in components(part, *given).items()}
-    expected = [
-        evidence(e) + evidence(r) + 3 * evidence(max(0, d - 2.5))
-        for e, r, d in zip(z["e"], z["r"], z["d"], strict=True)
-    ]
-    with torch.no_grad():
-        np.testing.assert_allclose(part.statistic(*given).numpy(), expected, rtol=1e-3, atol=1e-2)
-    with pytest.raises(InputError, match="unfamiliarity has the formulas 1 to 2; got 3"):
-        Unfamiliarity(encoder, 3, formula=3)
 
 
 def test_many_labels_hide_nothing_new():

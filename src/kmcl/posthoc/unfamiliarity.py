@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kmcl.encoders import Encoder, EncoderFeatures
-from kmcl.errors import InputError
 from kmcl.kernels.precision import at_least_float32, without_autocast
 from kmcl.methods.output import HeadOutput
 from kmcl.posthoc.direction_residual import DirectionResidual
@@ -41,15 +40,9 @@ class Count(NamedTuple):
 
 STAGE = Count(3.0, 2.5, 0.0)
 """It does not see what an image shows, so below its start it would only blur what the others say."""
-WHOLE = Count(1.0, 0.0, NO_FLOOR)
-FORMULA = 2
-COUNTS: dict[int, tuple[Count, ...]] = {
-    1: (WHOLE, STAGE, WHOLE),
-    FORMULA: (Count(1.0, 0.5, 0.0), STAGE, WHOLE, Count(0.5, 0.0, NO_FLOOR)),
-}
-"""Of energy, stage, residual, and from formula 2 on the largest logit. Formula 1 did not compare the residual
-with the energy. Models keep the formula that they were fitted with.
-"""
+RESIDUAL = Count(1.0, 0.0, NO_FLOOR)
+ENERGY = Count(1.0, 0.5, 0.0)
+LARGEST_LOGIT = Count(0.5, 0.0, NO_FLOOR)
 
 
 class UnfamiliarityOptions(PosthocOptions):
@@ -77,7 +70,6 @@ class Unfamiliarity(PosthocPart):
     method, adds up evidence. The unfamiliarity is the share of val whose t is smaller (`ValShares`).
 
     num_quantiles: of the shares
-    formula:       a key of `COUNTS`; None for the newest one, or for that of a saved part which names none
     """
 
     Options = UnfamiliarityOptions
@@ -92,26 +84,17 @@ class Unfamiliarity(PosthocPart):
     floors: Tensor
     weights: Tensor
 
-    def __init__(
-        self, encoder: Encoder, num_labels: int, *, num_quantiles: int = 1, formula: int | None = None
-    ) -> None:
+    def __init__(self, encoder: Encoder, num_labels: int, *, num_quantiles: int = 1) -> None:
         super().__init__()
-        if formula is None:
-            formula = FORMULA if num_quantiles == 1 else 1
-        if formula not in COUNTS:
-            raise InputError(f"unfamiliarity has the formulas 1 to {FORMULA}; got {formula}")
-        self.formula = formula
         stages = encoder.statistic_widths[:NUM_STAGES] if encoder.num_frozen_stages else ()
         self.widths = (*stages, encoder.feature_dim)
         of_stages = [GaussianDistance(width) for width in stages]
         self.distances = nn.ModuleList([*of_stages, DirectionResidual(encoder.feature_dim)])
-        energy, stage, *others = COUNTS[formula]
-        counts = [energy, *[stage] * len(stages), *others]
+        counts = [ENERGY, *[STAGE] * len(stages), RESIDUAL, LARGEST_LOGIT]
         self._residual_place = 1 + len(stages)
         self.register_buffer("component_means", torch.zeros(len(counts)))
         self.register_buffer("component_deviations", torch.ones(len(counts)))
-        if formula > 1:
-            self.register_buffer("energy_slope", torch.zeros(len(counts)))
+        self.register_buffer("energy_slope", torch.zeros(len(counts)))
         for name, values in (
             ("weights", [count.weight for count in counts]),
             ("starts", [count.start for count in counts]),
@@ -123,8 +106,7 @@ class Unfamiliarity(PosthocPart):
 
     @property
     def sizes(self) -> dict[str, int]:
-        sizes = {"num_quantiles": len(self.shares.quantiles)}
-        return sizes if self.formula == 1 else sizes | {"formula": self.formula}
+        return {"num_quantiles": len(self.shares.quantiles)}
 
     @property
     def is_worth_keeping(self) -> bool:
@@ -152,8 +134,7 @@ class Unfamiliarity(PosthocPart):
         components = self._components(observations, corrected)
         deviations, self.component_means = torch.std_mean(components, dim=0, correction=0)
         self.component_deviations = deviations.clamp(min=LEAST_DEVIATION)
-        if self.formula > 1:
-            self._fit_energy_slope((components - self.component_means) / self.component_deviations)
+        self._fit_energy_slope((components - self.component_means) / self.component_deviations)
         self.shares.fit(self.statistic(observations, corrected))
         self._num_val_images = len(observations)
         return logits
@@ -184,21 +165,18 @@ class Unfamiliarity(PosthocPart):
         standardised = (
             self._components(observations, logits) - self.component_means
         ) / self.component_deviations
-        if self.formula > 1:
-            standardised = standardised - _content(standardised).unsqueeze(1) * self.energy_slope
+        standardised = standardised - _content(standardised).unsqueeze(1) * self.energy_slope
         counted = torch.maximum(standardised - self.starts, self.floors)
         return (counted + counted.relu().square() / 2) @ self.weights
 
     def _components(self, observations: Tensor, logits: Tensor) -> Float[Tensor, "B K"]:
-        """e, d of each stage, r, and from formula 2 on m."""
+        """e, d of each stage, r, m."""
         distances = [
             distance(vectors)
             for distance, vectors in zip(self.distances, self._vectors(observations), strict=True)
         ]
-        components = [-functional.softplus(logits).sum(dim=1), *distances]
-        if self.formula > 1:
-            components.append(-logits.amax(dim=1))
-        return torch.stack(components, dim=1)
+        energy, largest = -functional.softplus(logits).sum(dim=1), -logits.amax(dim=1)
+        return torch.stack([energy, *distances, largest], dim=1)
 
     def _vectors(self, observations: Tensor) -> tuple[Tensor, ...]:
         return torch.split(observations, list(self.widths), dim=1)
