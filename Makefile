@@ -6,6 +6,8 @@ INSTALLED := $(VENV)/.installed
 
 # A process per core, each with one thread (tests/bounded_threads.py). A file's tests stay together, for its trained models.
 JOBS ?= auto
+# Each of the many processes would compile the whole package again.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadfile
 
 .PHONY: demo test test-slow test-hosts attack mutants docs figures benchmarks

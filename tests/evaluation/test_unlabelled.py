@@ -18,7 +18,7 @@ def scores(share: float, num_unlabelled: int, num_positive: int, gap: float = 3.
     return rng.normal(size=num_positive) + gap, unlabelled, present
 
 
-@pytest.mark.parametrize("share", [0.02, 0.1, 0.3])
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.3, 0.45])
 def test_the_share_is_found_where_scores_separate(share: float):
     positive, unlabelled, _ = scores(share, 20000, 400, gap=4.0)
     assert share * 0.6 < estimate_share(positive, unlabelled) < share * 1.3
@@ -60,6 +60,21 @@ def test_the_threshold_is_near_that_of_the_best_f1():
 
     best = max(f1(threshold) for threshold in np.linspace(0.02, 0.98, 97))
     assert f1(found.threshold) > best - 0.02
+
+
+def test_the_covariance_is_its_formula_by_loops():
+    positive, unlabelled, _ = scores(0.2, 300, 15)
+    found = calibrate_unlabelled(positive, unlabelled, 0.2)
+    curvature, noise = np.zeros((2, 2)), np.zeros((2, 2))
+    for score in unlabelled:
+        z = found.slope * score + found.bias
+        p = 1 / (1 + np.exp(-z))
+        curvature += p * (1 - p) * np.outer([z, 1], [z, 1]) / len(unlabelled)
+    for score in positive:
+        z = found.slope * score + found.bias
+        noise += 0.2**2 / len(positive) * np.outer([z, 1], [z, 1]) / len(positive)
+    inverse = np.linalg.inv(curvature)
+    np.testing.assert_allclose(found.covariance, inverse @ noise @ inverse, rtol=1e-4)
 
 
 @pytest.mark.parametrize("num_positive", [2, 5, 20, 100])
