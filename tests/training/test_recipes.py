@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from PIL import Image
 
-from kmcl.data import open_dataset
+from kmcl.data import Split, open_dataset
+from kmcl.data.arrays import ArrayImages
 from kmcl.errors import InputError
 from kmcl.training import candidates, recipes
-from kmcl.training.candidates import CANDIDATES, Candidate
+from kmcl.training.candidates import CANDIDATES, Candidate, are_grey
 from kmcl.training.planning import check_values, plan_run
 from kmcl.training.recipes import (
     choose_for_study,
@@ -147,10 +150,24 @@ def test_with_everything_given_nothing_is_measured(machine):
     assert len(calls) == 1
 
 
-def test_images_are_not_enlarged_beyond_what_they_show(machine, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(("grey", "size"), [(False, 224), (True, 128)])
+def test_images_are_not_enlarged_beyond_what_they_show(machine, monkeypatch, grey: bool, size: int):
     machine(1e6)
     monkeypatch.setattr(candidates, "longer_side", lambda dataset: 150.0)
-    assert choose({"budget": "10h"})["image_size"] == 224
+    monkeypatch.setattr(candidates, "are_grey", lambda dataset: grey)
+    chosen = choose({"budget": "10h"})
+    assert (chosen["image_size"], chosen["cached_views"]) == (size, 4)
+    assert choose({"budget": "10h", "cached_views": 2})["cached_views"] == 2
+
+
+@pytest.mark.parametrize(("colour", "grey"), [(0, True), (2, True), (9, False)])
+def test_images_are_grey_where_none_has_a_colour(colour: int, grey: bool):
+    pixels = np.repeat(np.random.default_rng(0).integers(0, 200, (3, 8, 8, 1), dtype=np.uint8), 3, axis=3)
+    pixels[2, ..., 1] += np.uint8(colour)
+    dataset = digits()
+    train = Split(ArrayImages(pixels, "some"), dataset.splits["train"].targets[:3])
+    assert are_grey(replace(dataset, splits={"train": train})) == grey
+    assert not are_grey(dataset)
 
 
 @pytest.mark.parametrize(

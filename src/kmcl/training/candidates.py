@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from kmcl.data import Dataset
 from kmcl.encoders.weights import default_weights
@@ -23,6 +24,11 @@ FIXED_SECONDS, EPOCHS_AT_THE_END = 35.0, 0.6
 """What a run takes besides: its start, and after training the passes for post-hoc parts and evaluation."""
 LARGEST_ENLARGEMENT = 1.6
 """Of the images' longer side: enlarging them further shows an encoder nothing more."""
+LARGEST_ENLARGEMENT_OF_GREY = 1.0
+"""Of X-rays and scans: on ChestX-ray14 features of 384 px were no better than of 224 (docs/recipes.md)."""
+COLOUR_OF_GREY = 2.0
+"""Of 255: the largest mean difference between the channels of an image that counts as grey."""
+MOST_VIEWS = 4
 NOMINAL_SECONDS = 1.4e-7
 """For a unit of `Candidate.cost`, on two cores: only decides which candidate is timed first."""
 
@@ -95,8 +101,13 @@ def allowed_candidates(values: Mapping[str, Any], dataset: Dataset) -> list[Cand
     if size is not None:
         candidates = [c._replace(image_size=size) for c in candidates]
     else:
-        largest = LARGEST_ENLARGEMENT * longer_side(dataset)
-        candidates = [c for c in candidates if c.image_size <= largest] or candidates[:1]
+        enlargement = LARGEST_ENLARGEMENT_OF_GREY if are_grey(dataset) else LARGEST_ENLARGEMENT
+        largest = enlargement * longer_side(dataset)
+        small_enough = [c for c in candidates if c.image_size <= largest] or candidates[:1]
+        if views is None and len(small_enough) < len(candidates):
+            last = small_enough[-1]  # what larger images would cost is left for views
+            small_enough += [last._replace(views=more) for more in range(last.views + 1, MOST_VIEWS + 1)]
+        candidates = small_enough
     return list(dict.fromkeys(candidates))
 
 
@@ -133,17 +144,27 @@ def seconds_of_run(
     return features + (epochs + EPOCHS_AT_THE_END) * epoch + FIXED_SECONDS
 
 
-def longer_side(dataset: Dataset, most: int = 16) -> float:
+def longer_side(dataset: Dataset) -> float:
     """The median longer side of some training images in pixels."""
+    sides = [max(image.shape[:2]) for image in _some_images(dataset)]
+    return float(np.median(sides)) if sides else float("inf")
+
+
+def are_grey(dataset: Dataset) -> bool:
+    """Whether all of some training images have no colour, but for what compression adds."""
+    some = _some_images(dataset)
+    return bool(some) and all(np.ptp(image, axis=2).mean() <= COLOUR_OF_GREY for image in some)
+
+
+def _some_images(dataset: Dataset, most: int = 16) -> list[npt.NDArray[np.uint8]]:
     images = dataset.splits["train"].images
-    rows = np.linspace(0, len(images) - 1, min(most, len(images)), dtype=int)
-    sides = []
-    for row in rows:
+    found = []
+    for row in np.linspace(0, len(images) - 1, min(most, len(images)), dtype=int):
         try:
-            sides.append(max(images.load(int(row)).shape[:2]))
+            found.append(images.load(int(row)))
         except InputError:
             continue  # reported when the features are computed
-    return float(np.median(sides)) if sides else float("inf")
+    return found
 
 
 def _sizes_of(encoder: str) -> list[Candidate]:

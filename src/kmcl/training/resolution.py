@@ -194,7 +194,7 @@ def _posthoc(chosen: Any, method: Method, encoder: Mapping[str, Any]) -> tuple[A
 
     frozen = bool(encoder.get("frozen_stages"))
     if chosen is None:
-        names = method.posthoc
+        names: Iterable[str] = method.posthoc
         if not frozen:
             own = method.posthoc_without_frozen_stages
             names = own if own is not None else [n for n in names if not find_part(n).needs_frozen_stages]
