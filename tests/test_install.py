@@ -32,7 +32,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 TOOLS = {"docs", "dev", "all"}
 """Extras that no command of the program needs."""
 
-NOT_NAMED = {"offline-weights", "mlflow", "wandb"}
+NOT_NAMED = {"offline-weights", "mlflow", "wandb", "s3", "litdata", "ray"}
 """Extras whose absence the code that uses them explains itself."""
 
 RUN_WITHOUT = """

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kmcl.interop.table_scoring import TableScorer
-from kmcl.serving.engine_choice import Engine
 
 if TYPE_CHECKING:
     from ray.data import Dataset
@@ -19,7 +18,7 @@ def score_dataset(
     workers: int | tuple[int, int],
     path: str = "path",
     content: str | None = "bytes",
-    engine: Engine | str = Engine.auto,
+    engine: str = "auto",
     cores: int = 1,
     batch_size: int = 256,
 ) -> Dataset:
@@ -40,7 +39,7 @@ def score_dataset(
     return images.map_batches(
         TableScorer,
         fn_constructor_args=(str(model),),
-        fn_constructor_kwargs={"path": path, "content": content, "engine": str(engine), "cores": cores},
+        fn_constructor_kwargs={"path": path, "content": content, "engine": engine, "cores": cores},
         batch_format="pandas",
         batch_size=batch_size,
         compute=ActorPoolStrategy(min_size=fewest, max_size=most),

@@ -49,7 +49,7 @@ class TableScorer:
         *,
         path: str = "path",
         content: str | None = None,
-        engine: Engine | str = Engine.auto,
+        engine: str = "auto",
         cores: int = 1,
     ) -> None:
         predictor = optimised(with_engine(load(model), Engine(engine), LOG.info))
