@@ -136,13 +136,13 @@ def test_a_resumed_run_comes_to_the_same_bytes(archive: Path, tmp_path: Path) ->
 
 def test_the_run_chooses_what_was_not_given(archive: Path) -> None:
     plan = plan_run({"data": f"features:{archive}"})
-    assert plan.settings.recipe.to_choose == ("learning_rate", "epochs")
+    assert plan.settings.recipe.to_choose == ("learning_rate", "weight_decay", "epochs")
     assert [part.name for part in plan.settings.posthoc] == ["frozen_gp", "unfamiliarity"]
     assert "no image is read" in plan.line
     values = choose_for_study({"data": f"features:{archive}"})
     assert (values["encoder"], values["epochs"]) == ("identity", 20)
     given = plan_run({"data": f"features:{archive}", "epochs": 3, "method": "asl"})
-    assert given.settings.recipe.to_choose == ("learning_rate",)
+    assert given.settings.recipe.to_choose == ("learning_rate", "weight_decay")
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_the_faster_runtime_and_what_is_left_to_the_run(machine):
     machine(500)
     chosen = choose({"budget": "3m"})
     assert chosen["feature_runtime"] == "onnxruntime"
-    assert chosen["to_choose"] == ("cached_views", "learning_rate", "epochs")
+    assert chosen["to_choose"] == ("cached_views", "learning_rate", "weight_decay", "head_epochs", "epochs")
     assert chosen["budget"] == 180
     assert chosen["frozen_stages"] == 6
 
@@ -138,7 +138,7 @@ def test_what_is_given_stays(machine):
     given |= {"weights": "timm"}
     chosen = choose(given)
     assert {name: chosen[name] for name in given} == given
-    assert chosen["to_choose"] == ("epochs",)
+    assert chosen["to_choose"] == ("weight_decay", "head_epochs", "epochs")
 
 
 def test_with_everything_given_nothing_is_measured(machine):

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import io
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from rich.console import Console
 
-from kmcl.models.folder import load_model
+from kmcl.models.folder import build_classifier, load_model
 from kmcl.serving import load
 from kmcl.training.lightning import Callback
+from kmcl.training.recipes import CHOSEN_BY_RUN
 from kmcl.training.resolution import read_settings, resolve_settings
-from kmcl.training.schedule import Clock, choose_views
+from kmcl.training.schedule import LEAST_GAIN, Clock, Trial, Tried, best_of, choose_views
 from kmcl.training.settings import TrainingSettings
 from kmcl.training.train import resume, train
 from tiny_runs import TINY_CACHED
@@ -43,7 +45,7 @@ def chosen(tmp_path_factory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("chosen")
     console = Console(file=io.StringIO(), width=200)
     settings = settings_with(  # time for MOST_EPOCHS on a busy machine too
-        folder / "cache", budget="200s", to_choose=("cached_views", "learning_rate", "epochs")
+        folder / "cache", budget="200s", to_choose=CHOSEN_BY_RUN
     )
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"FEWEST_TRIAL_STEPS": 1, "MOST_EPOCHS": 4, "MOST_STEPS": 1}.items():
@@ -64,6 +66,8 @@ def test_what_was_chosen_is_saved_and_told(chosen: tuple[Path, str]):
     assert f"{settings.optimisation.epochs} epoch" in told
     assert "first model" in told
     assert "val mAP of short trainings" in told
+    assert "with weight decay 1e-03" in told
+    assert "with the head alone" in told
 
 
 def test_the_saved_settings_repeat_the_run(chosen: tuple[Path, str]):
@@ -146,3 +150,34 @@ def test_a_rate_with_which_training_diverges_is_not_taken(tmp_path: Path, monkey
     train(settings, tmp_path / "run")
     found = read_settings(tmp_path / "run" / "settings.yaml")
     assert found.optimisation.learning_rate == TINY_CACHED["learning_rate"]
+
+
+def test_the_head_alone_where_that_is_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The last stages keep their weights, and the settings say so."""
+    monkeypatch.setattr("kmcl.training.schedule.FEWEST_TRIAL_STEPS", 1)
+    monkeypatch.setattr("kmcl.training.schedule.best_of", lambda trials: trials[-1].tried)
+    settings = settings_with(tmp_path / "cache", epochs=4, to_choose=("head_epochs",))
+    train(settings, tmp_path / "run")
+    found = read_settings(tmp_path / "run" / "settings.yaml")
+    assert found.optimisation.head_epochs == found.optimisation.epochs == 4
+    trained, description = load_model(tmp_path / "run" / "model")
+    torch.manual_seed(settings.optimisation.seed)
+    initial = build_classifier(replace(description, posthoc=()), settings.encoder.weights or "none")
+    parameters = [dict(classifier.named_parameters()) for classifier in (trained, initial)]
+    changed = {name for name, value in parameters[1].items() if not torch.equal(value, parameters[0][name])}
+    assert changed
+    assert not [name for name in changed if name.startswith("encoder.")]
+
+
+def trial(val_map: float, rate: float = 1e-3, decay: float = 1e-4, *, head_alone: bool = False) -> Trial:
+    return Trial(Tried(rate, decay, head_alone), val_map)
+
+
+@pytest.mark.parametrize(
+    ("gain", "is_taken"), [(0.5 * LEAST_GAIN, False), (1.5 * LEAST_GAIN, True), (-0.1, False)]
+)
+@pytest.mark.parametrize("change", [{"decay": 1e-3}, {"head_alone": True}])
+def test_another_decay_or_depth_only_where_it_gains_more_than_chance(gain, is_taken, change):
+    other = trial(0.6 + gain, 3e-3, **change)
+    trials = [trial(0.5), trial(0.6, 3e-3), trial(0.59, 9e-3), other]
+    assert best_of(trials) == (other if is_taken else trials[1]).tried

@@ -82,6 +82,7 @@ class FrozenFeatureGP(PosthocPart):
         self.register_buffer("variance", torch.tensor(SMOOTHNESS[DEFAULT_SMOOTHNESS][0]))
         self.register_buffer("weight", torch.tensor(0.0))
         self._residuals: Tensor | None = None
+        self._solved: dict[tuple[float, float], Tensor] = {}
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -118,18 +119,21 @@ class FrozenFeatureGP(PosthocPart):
         rates = positive.sum(dim=0) / known.sum(dim=0).clamp(min=1)
         deviations = (rates * (1 - rates)).sqrt().clamp(min=LEAST_DEVIATION)
         self._residuals = (positive - rates * known) / deviations
+        self._solved.clear()
         self.set_smoothness(*SMOOTHNESS[DEFAULT_SMOOTHNESS])
 
     @torch.no_grad()
     def set_smoothness(self, variance: float, noise: float) -> None:
-        """Solve for α with σ² and ν; only for a part that was just fitted."""
+        """Solve for α with σ² and ν, once for each pair; only for a part that was just fitted."""
         if self._residuals is None:
             raise RuntimeError("the part has not been fitted, or was loaded")
         self.variance.fill_(variance)
-        covariance = self._similarities(self.directions.float())
-        covariance.diagonal().add_(noise)
-        solved = torch.cholesky_solve(self._residuals, torch.linalg.cholesky(covariance))
-        self.coefficients = solved.contiguous()
+        if (variance, noise) not in self._solved:
+            covariance = self._similarities(self.directions.float())
+            covariance.diagonal().add_(noise)
+            solved = torch.cholesky_solve(self._residuals, torch.linalg.cholesky(covariance))
+            self._solved[variance, noise] = solved.contiguous()
+        self.coefficients = self._solved[variance, noise]
 
     @torch.no_grad()
     def tune(

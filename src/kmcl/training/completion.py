@@ -15,7 +15,7 @@ from kmcl.training.candidates import SHARE_OF_FEATURES
 from kmcl.training.first_model import save_first_model
 from kmcl.training.run_data import RunData
 from kmcl.training.run_folder import RunFolder
-from kmcl.training.schedule import Clock, Schedule, ScheduleSearch, choose_views
+from kmcl.training.schedule import Clock, Schedule, ScheduleSearch, Trial, choose_views
 from kmcl.training.settings import TrainingSettings
 
 FIRST_MODEL_SECONDS = 50.0
@@ -46,7 +46,7 @@ class Completion:
             self._save_first_model()
             if "cached_views" in to_choose:
                 self._choose_views()
-        if "learning_rate" in to_choose or "epochs" in to_choose:
+        if set(to_choose) - {"cached_views"}:
             self._choose_schedule()
         self._update("recipe", to_choose=())
         self.run.write_settings(self.settings)
@@ -103,12 +103,15 @@ class Completion:
             self.console,
             self.data.unknown,
         )
-        schedule = search.choose(
-            None if self.clock is None else self.clock.left_for_training,
-            search_rate="learning_rate" in to_choose,
-            choose_epochs="epochs" in to_choose,
+        schedule = search.choose(None if self.clock is None else self.clock.left_for_training, to_choose)
+        chosen = schedule.chosen
+        self._update(
+            "optimisation",
+            learning_rate=chosen.learning_rate,
+            weight_decay=chosen.weight_decay,
+            head_epochs=schedule.epochs if chosen.head_alone else self.settings.optimisation.head_epochs,
+            epochs=schedule.epochs,
         )
-        self._update("optimisation", learning_rate=schedule.learning_rate, epochs=schedule.epochs)
         self._say(_told(schedule))
 
     def _update(self, group: str, **values: object) -> None:
@@ -121,14 +124,23 @@ class Completion:
 
 
 def _told(schedule: Schedule) -> str:
-    text = f"learning rate {schedule.learning_rate:.1e}"
+    chosen = schedule.chosen
+    text = f"learning rate {chosen.learning_rate:.1e}, weight decay {chosen.weight_decay:.0e}"
+    text += ", only the head is trained" if chosen.head_alone else ""
     if schedule.trials:
-        tried = ", ".join(
-            f"{100 * trial.val_map:.1f} with {trial.learning_rate:.1e}"
-            for trial in sorted(schedule.trials, key=lambda trial: trial.learning_rate)
-        )
+        ranked = sorted(schedule.trials, key=lambda trial: (trial.tried[1:], trial.tried.learning_rate))
+        tried = ", ".join(f"{100 * trial.val_map:.1f} with {_named(trial, ranked[0])}" for trial in ranked)
         text += f" (val mAP of short trainings: {tried})"
     text += f", {schedule.epochs} epoch{'s' * (schedule.epochs > 1)}"
     if schedule.seconds_per_epoch:
         text += f" of about {spell_duration(schedule.seconds_per_epoch)}"
     return text
+
+
+def _named(trial: Trial, first: Trial) -> str:
+    """What distinguishes a trial: its rate, or another weight decay, or that the head is trained alone."""
+    if trial.tried.head_alone != first.tried.head_alone:
+        return "the head alone"
+    if trial.tried.weight_decay != first.tried.weight_decay:
+        return f"weight decay {trial.tried.weight_decay:.0e}"
+    return f"{trial.tried.learning_rate:.1e}"

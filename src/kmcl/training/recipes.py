@@ -1,8 +1,8 @@
 """Recipes: the settings that nobody gave, chosen for the data, the machine and the budget.
 
 `cached`    the first stages of a pretrained encoder keep their weights; their features are computed once per
-            view of each image, and the rest is trained on them. Views, learning rate and epochs are chosen by
-            the run itself (`training.schedule`), once it knows how long features and steps take here.
+            view of each image, and the rest is trained on them. Views, learning rate, weight decay, depth and
+            epochs are chosen by the run itself (`training.schedule`).
 `finetune`  all stages are trained: the head first, then everything, with smaller rates for earlier stages.
 `paper`     the preset of that name.
 For feature vectors see `training.vector_recipe`.
@@ -46,6 +46,8 @@ FINETUNE_EPOCHS = 20
 FINETUNE_DEFAULTS = {"epochs": FINETUNE_EPOCHS, "layer_decay": 0.7, "head_epochs": 1}
 FINETUNE_LEAST_IMAGES, FINETUNE_LEAST_EPOCHS = 2000, 8
 """On an accelerator: with fewer images or epochs, all stages learn less than the last one alone."""
+CHOSEN_BY_RUN = ("cached_views", "learning_rate", "weight_decay", "head_epochs", "epochs")
+"""Of `cached`: what a run chooses once it knows how long features and steps take here."""
 MOST_MEASUREMENTS = 3
 OVERRUN_TOLD = 1.1
 """Times the budget, above which a run says at its start that it takes longer."""
@@ -224,7 +226,7 @@ def _cached(values: dict[str, Any], dataset: Dataset, device: str, seconds: floa
         no_larger = [c for c in candidates if c.cost <= timed.cost]
         candidate = best_that_fits(no_larger, images, seconds, measured.for_candidates(timed))
     expected = images.passes(candidate.views) * measured.for_candidates(timed)(candidate)
-    to_choose = [name for name in ("cached_views", "learning_rate", "epochs") if name not in values]
+    to_choose = [name for name in CHOSEN_BY_RUN if name not in values]
     chosen: dict[str, Any] = {
         "encoder": candidate.encoder,
         "image_size": candidate.image_size,

@@ -1,7 +1,8 @@
-"""What a run chooses itself within its budget: views, learning rate and epochs.
+"""What a run chooses itself within its budget: views, learning rate, weight decay, depth and epochs.
 
-Views: as many of those planned as the measured speed of the features allows. Learning rate: short trainings
-from the same initial weights, judged on val. Epochs: those that fit into the time that is left.
+Views: as many of those planned as the measured speed of the features allows. Learning rate, weight decay, and
+whether the encoder's last stages are trained or the head alone: short trainings from the same initial
+weights, judged on val. Epochs: those that fit into the time that is left.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import copy
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,8 +34,12 @@ from kmcl.training.work_progress import WorkProgress
 
 RATE_FACTORS = (1.0, 1 / 3, 3.0)
 """Of the recipe's learning rate: those that are tried, in this order."""
+DECAY_FACTOR = 10.0
+"""On the recipe's weight decay: the other one that is tried."""
+LEAST_GAIN = 0.01
+"""Of val mAP: with less, the recipe's weight decay and depth are kept; half of it is within chance."""
 SHARE_OF_SEARCH = 0.2
-"""Of the training time, for trying learning rates."""
+"""Of the training time, for short trainings."""
 FEWEST_TRIAL_STEPS = 12
 """Shorter trials say nothing; the recipe's rate is taken."""
 TIMED_STEPS = 4
@@ -65,20 +70,42 @@ class Clock:
         return self.budget * (1 - share) - constant - self.elapsed
 
 
-class Trial(NamedTuple):
-    """A learning rate and the val mAP of a short training with it."""
+class Tried(NamedTuple):
+    """What a short training is made with.
+
+    head_alone: whether the encoder keeps its weights
+    """
 
     learning_rate: float
+    weight_decay: float
+    head_alone: bool
+
+
+class Trial(NamedTuple):
+    """A short training and its val mAP."""
+
+    tried: Tried
     val_map: float
 
 
 class Schedule(NamedTuple):
     """What was chosen, and what it was chosen from."""
 
-    learning_rate: float
+    chosen: Tried
     epochs: int
     trials: tuple[Trial, ...]
     seconds_per_epoch: float
+
+
+def best_of(trials: Sequence[Trial]) -> Tried:
+    """The best rate; another weight decay or the head alone only where it gains more than `LEAST_GAIN`.
+
+    trials: the first with the recipe's weight decay and depth
+    """
+    rates = [trial for trial in trials if trial.tried[1:] == trials[0].tried[1:]]
+    best = max(rates, key=lambda trial: trial.val_map)
+    other = max(trials, key=lambda trial: trial.val_map)
+    return other.tried if other.val_map > best.val_map + LEAST_GAIN else best.tried
 
 
 def choose_views(planned: int, num_train: int, seconds_per_image: float, seconds: float) -> int:
@@ -89,7 +116,7 @@ def choose_views(planned: int, num_train: int, seconds_per_image: float, seconds
 
 @dataclass
 class ScheduleSearch:
-    """Tries learning rates on copies of a classifier before it is trained.
+    """Tries settings on copies of a classifier before it is trained.
 
     val:       batches of `val_split`; None without such
     from_rows: whether batches hold cached features instead of images
@@ -107,55 +134,88 @@ class ScheduleSearch:
     console: Console
     unknown: UnknownLabels = IGNORED
 
-    def choose(self, seconds: float | None, *, search_rate: bool, choose_epochs: bool) -> Schedule:
-        """Within `seconds`; without a limit, the epochs of the settings and trials of a fixed length."""
-        rate, epochs = self.settings.learning_rate, self.settings.epochs
+    def choose(self, seconds: float | None, to_choose: Collection[str]) -> Schedule:
+        """Those of learning_rate, weight_decay, head_epochs and epochs that are `to_choose`.
+
+        Within `seconds`; without a limit, the epochs of the settings and trials of a fixed length.
+        """
+        given, epochs = self._given, self.settings.epochs
         steps = len(self.train)
-        search_rate = search_rate and self.val is not None
+        num_trials = self._num_trials(to_choose)
         per_epoch = 0.0
         if seconds is not None:
             per_epoch = self._seconds_per_epoch()
-            if choose_epochs and seconds < FEWEST_EPOCHS_WITH_SEARCH * per_epoch:
-                search_rate = False  # the time is better spent on training
-            share = 1 - SHARE_OF_SEARCH if search_rate else 1.0
-            if choose_epochs:
+            if "epochs" in to_choose:
+                if seconds < FEWEST_EPOCHS_WITH_SEARCH * per_epoch:
+                    num_trials = 0  # the time is better spent on training
+                share = 1 - SHARE_OF_SEARCH if num_trials else 1.0
                 most = max(MOST_EPOCHS, math.ceil(MOST_STEPS / steps))
                 epochs = max(LEAST_EPOCHS, min(most, math.floor(share * seconds / per_epoch)))
-        trials: list[Trial] = []
-        if search_rate:
-            part = SHARE_OF_SEARCH * epochs / (1 - SHARE_OF_SEARCH) / len(RATE_FACTORS)
-            num_steps = math.floor(part * steps)
-            if num_steps >= FEWEST_TRIAL_STEPS:
-                trials = self._try_rates([rate * factor for factor in RATE_FACTORS], num_steps)
-                rate = max(trials, key=lambda trial: trial.val_map).learning_rate
-        return Schedule(rate, epochs, tuple(trials), per_epoch)
-
-    def _try_rates(self, rates: list[float], num_steps: int) -> list[Trial]:
-        total = num_steps * len(rates)
-        with WorkProgress(self.console, "trying learning rates", total, "steps") as progress:
+        if num_trials == 0:
+            return Schedule(given, epochs, (), per_epoch)
+        num_steps = math.floor(SHARE_OF_SEARCH * epochs / (1 - SHARE_OF_SEARCH) / num_trials * steps)
+        if num_steps < FEWEST_TRIAL_STEPS:
+            return Schedule(given, epochs, (), per_epoch)
+        total = num_steps * num_trials
+        with WorkProgress(self.console, "trying settings in short trainings", total, "steps") as progress:
             progress.start(total)
-            return [self._try(rate, num_steps, progress.advance) for rate in rates]
+            trials = self._search(to_choose, num_steps, progress.advance)
+        return Schedule(best_of(trials), epochs, tuple(trials), per_epoch)
 
-    def _try(self, rate: float, num_steps: int, on_step: Callable[[], object]) -> Trial:
+    @property
+    def _given(self) -> Tried:
+        settings = self.settings
+        return Tried(settings.learning_rate, settings.weight_decay, settings.head_epochs >= settings.epochs)
+
+    def _num_trials(self, to_choose: Collection[str]) -> int:
+        if self.val is None:
+            return 0
+        others = sum(name in to_choose for name in ("weight_decay", "head_epochs"))
+        if "learning_rate" in to_choose:
+            return len(RATE_FACTORS) + others
+        return 1 + others if others else 0
+
+    def _search(
+        self, to_choose: Collection[str], num_steps: int, on_step: Callable[[], object]
+    ) -> list[Trial]:
+        """The rates first; with the best of them, another weight decay, and the head alone."""
+        given = self._given
+        factors = RATE_FACTORS if "learning_rate" in to_choose else (1.0,)
+        rates = [given._replace(learning_rate=factor * given.learning_rate) for factor in factors]
+        trials = [self._try(tried, num_steps, on_step) for tried in rates]
+        best = best_of(trials)
+        if "weight_decay" in to_choose:
+            decayed = best._replace(weight_decay=DECAY_FACTOR * best.weight_decay)
+            trials.append(self._try(decayed, num_steps, on_step))
+        if "head_epochs" in to_choose:
+            trials.append(self._try(best._replace(head_alone=True), num_steps, on_step))
+        return trials
+
+    def _try(self, tried: Tried, num_steps: int, on_step: Callable[[], object]) -> Trial:
         try:
-            return Trial(rate, self._val_map(self._train(rate, num_steps, on_step)))
-        except (NonFiniteError, InputError):  # training diverged: no other rate is worse
-            return Trial(rate, -1.0)
+            return Trial(tried, self._val_map(self._train(tried, num_steps, on_step)))
+        except (NonFiniteError, InputError):  # training diverged: nothing else is worse
+            return Trial(tried, -1.0)
 
     def _seconds_per_epoch(self) -> float:
         """Of a training epoch with its validation, from a few steps."""
-        self._train(self.settings.learning_rate, 1)  # the first step is slower
+        self._train(self._given, 1)  # the first step is slower
         began = time.perf_counter()
-        self._train(self.settings.learning_rate, TIMED_STEPS)
+        self._train(self._given, TIMED_STEPS)
         step = (time.perf_counter() - began) / TIMED_STEPS
         num_val = 0 if self.val is None else len(self.val)
         # Validation runs the model and its moving average, forward only.
         return step * (len(self.train) + 0.6 * num_val)
 
-    def _train(self, rate: float, num_steps: int, on_step: Callable[[], object] = lambda: None) -> Classifier:
+    def _train(
+        self, tried: Tried, num_steps: int, on_step: Callable[[], object] = lambda: None
+    ) -> Classifier:
         """A copy, trained for some steps; the random numbers of the run are not touched."""
-        settings = self.settings.model_copy(update={"learning_rate": rate})
+        values = {"learning_rate": tried.learning_rate, "weight_decay": tried.weight_decay}
+        settings = self.settings.model_copy(update=values)
         classifier = copy.deepcopy(self.classifier).to(self.device).train()
+        if tried.head_alone:
+            classifier.encoder.requires_grad_(False)
         compute_loss = find_method(self.options.name).compute_loss
         score = Classifier.score_rows if self.from_rows else Classifier.__call__
         optimiser, schedule = make_optimiser(classifier, settings, num_steps)

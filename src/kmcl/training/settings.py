@@ -112,9 +112,9 @@ class RecipeSettings(SettingsGroup):
         description="time for the whole training, as in 90s, 10m or 2h; if not given 10m on a CPU and 1h on "
         "an accelerator",
     )
-    to_choose: tuple[Literal["cached_views", "learning_rate", "epochs"], ...] = Field(
-        (), description="settings that the run chooses itself once its features are there"
-    )
+    to_choose: tuple[
+        Literal["cached_views", "learning_rate", "weight_decay", "head_epochs", "epochs"], ...
+    ] = Field((), description="settings that the run chooses itself once its features are there")
 
 
 class OptimisationSettings(SettingsGroup):

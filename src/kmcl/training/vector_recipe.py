@@ -37,7 +37,7 @@ def names_vectors(spec: object) -> bool:
 def choose_for_vectors(values: Mapping[str, Any], seconds: float) -> tuple[dict[str, Any], str]:
     """The completed values of a training, whose learning rate and epochs the run chooses; what is told."""
     chosen = vector_values(values)
-    to_choose = tuple(name for name in ("learning_rate", "epochs") if name not in values)
+    to_choose = tuple(name for name in ("learning_rate", "weight_decay", "epochs") if name not in values)
     chosen |= {"budget": seconds, "to_choose": to_choose}
     tried = "learning rates are tried, then " if "learning_rate" in to_choose else ""
     line = (
