@@ -7,6 +7,7 @@ from typing import Any
 from kmcl.methods import MethodOptions, find_method, read_options
 
 SMALL = {
+    "kernel": "isotropic",
     "query_width": 16,
     "decoder_width": 32,
     "graph_width": 16,

@@ -63,6 +63,7 @@ def run(tmp_path_factory) -> Path:
             "image_size": 32,
             "augmentation": "light",
             "epochs": 1,
+            "kernel": "isotropic",
             "data_options": {"size": 80},
         },
     )

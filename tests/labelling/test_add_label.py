@@ -48,6 +48,7 @@ def run(tmp_path_factory) -> Path:
             progress=False,
             cache_dir=cache,
             posthoc="frozen_gp,kernel_vote,unfamiliarity",
+            kernel="isotropic",
             **{name: value for name, value in TINY_CACHED.items() if name != "data_options"},
         )
 

@@ -64,15 +64,15 @@ def test_presets_are_the_papers_and_the_released_codes():
     assert ratio == released.classification_weight / released.contrastive_weight == 64
 
 
-def test_the_default_weighs_classification_most():
-    default = OBJECTIVES["default"]
+def test_the_form_with_kernels_weighs_classification_most():
+    default = OBJECTIVES["kernels"]
     weights = (default.reconstruction_weight, default.classification_weight, default.contrastive_weight)
     assert weights == (0.1, 1, 0.1)
     assert default == replace(OBJECTIVES["paper"], **dict(zip(WEIGHTS, weights, strict=True)))
     assert KMCLObjective.from_preset().settings is default
     assert KMCLObjective.from_preset("released").settings is OBJECTIVES["released"]
     assert KMCLObjective().settings is OBJECTIVES["paper"]
-    with pytest.raises(InputError, match=r"^preset must be one of default, paper, released; got 'best'$"):
+    with pytest.raises(InputError, match=r"^preset must be one of kernels, paper, released; got 'best'$"):
         KMCLObjective.from_preset("best")
 
 

@@ -110,7 +110,7 @@ def test_export():
     torch.testing.assert_close(exported.module()(features[:3]), head(features[:3]).probabilities)
 
 
-@pytest.mark.parametrize("preset", ["default", "paper", "released"])
+@pytest.mark.parametrize("preset", ["kernels", "paper", "released"])
 def test_presets_in_python_are_those_of_the_command_line(preset):
     settings = resolve_settings("digits", preset)
     assert KMCLObjective.from_preset(preset).settings == settings.method.objective
@@ -125,7 +125,7 @@ def test_presets_in_python_are_those_of_the_command_line(preset):
 
 def test_an_unknown_preset_is_named():
     for make in (KMCLObjective.from_preset, lambda name: KernelMixtureHead.from_preset(name, 8, 3)):
-        with pytest.raises(InputError, match="preset must be one of default, paper, released; got 'mine'"):
+        with pytest.raises(InputError, match="preset must be one of kernels, paper, released; got 'mine'"):
             make("mine")
 
 

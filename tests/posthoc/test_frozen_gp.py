@@ -10,7 +10,7 @@ import torch
 
 from kmcl.encoders.timm_encoder import build_encoder
 from kmcl.evaluation.predictions import Predictions
-from kmcl.posthoc.frozen_gp import DEFAULT_SMOOTHNESS, SMOOTHNESS, WEIGHTS, FrozenFeatureGP
+from kmcl.posthoc.frozen_gp import DEFAULT_SMOOTHNESS, SHRINKAGE, SMOOTHNESS, WEIGHTS, FrozenFeatureGP
 from kmcl.training.posthoc_fitting import auc_of_logits
 from random_inputs import make_targets
 
@@ -164,7 +164,8 @@ def test_smoothness_by_the_process_alone_then_the_weight(smoothness, wanted, fou
     assert float(process.weight) == found
 
 
-def test_a_loss_on_val_within_chance_does_not_drop_the_part():
+def test_a_loss_on_val_within_chance_does_not_drop_the_part(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("kmcl.posthoc.frozen_gp.SHRINKAGE", 0.0)
     process, statistics, _ = filled()
     given = torch.full((12, 3), 7.0).double()
     kept = []
@@ -173,6 +174,47 @@ def test_a_loss_on_val_within_chance_does_not_drop_the_part():
         process.tune(statistics, given, lambda logits, scores=scores: scores[torch.equal(logits, given)])
         kept.append(process.is_worth_keeping)
     assert kept == [True, False]
+
+
+def scored_by_weight(scores: dict[float, float]):
+    """The weight and smoothness of a process that is tuned on 12 images whose score depends on the weight."""
+    process, statistics, _ = filled()
+    process.set_weight(1.0)
+    given = torch.full((12, 3), 7.0).double()
+    alone = {pair: process._mean_with(pair, statistics).double() for pair in SMOOTHNESS}
+
+    def score(logits: torch.Tensor) -> float:
+        for mean in alone.values():
+            for weight, found in scores.items():
+                if torch.allclose(logits, given + weight * mean):
+                    return found
+        return 0.5
+
+    process.tune(statistics, given, score)
+    return float(process.weight)
+
+
+@pytest.mark.parametrize(("gain", "weight"), [(0.9, 1.0), (1.1, 4.0)])
+def test_a_small_val_stays_near_the_default_weight(gain: float, weight: float):
+    """Weight 4 is two doublings away: it must gain twice the margin of 12 images."""
+    margin = SHRINKAGE / 12**0.5
+    assert scored_by_weight({0.5: 0.6, 1.0: 0.6, 2.0: 0.6, 4.0: 0.6 + 2 * gain * margin, 8.0: 0.6}) == weight
+
+
+def test_a_small_val_stays_with_the_default_smoothness():
+    """Another must gain more than the margin of 12 images."""
+    found = []
+    for gain in (0.9, 1.1):
+        process, statistics, _ = filled()
+        smooth = process._mean_with(SMOOTHNESS[2], statistics).double()
+        margin = SHRINKAGE / 12**0.5
+
+        def score(logits: torch.Tensor, smooth=smooth, gain=gain, margin=margin) -> float:
+            return 0.5 + gain * margin * torch.equal(logits, smooth)
+
+        process.tune(statistics, torch.zeros(12, 3).double(), score)
+        found.append(round(float(process.variance), 6))
+    assert found == [SMOOTHNESS[DEFAULT_SMOOTHNESS][0], SMOOTHNESS[2][0]]
 
 
 def test_a_weight_below_zero_is_refused():

@@ -11,7 +11,7 @@ from kmcl.training.resolution import resolve_settings
 from made_once import made_once
 
 
-def train_small(folder: Path, method: str) -> None:
+def train_small(folder: Path, method: str, **options: str) -> None:
     from kmcl.training.train import train
 
     flags = {
@@ -21,6 +21,7 @@ def train_small(folder: Path, method: str) -> None:
         "augmentation": "light",
         "epochs": 2,
         "method": method,
+        **options,
         "data_options": {"size": 120},
     }
     train(resolve_settings("digits", flags=flags), folder)
@@ -28,7 +29,9 @@ def train_small(folder: Path, method: str) -> None:
 
 @pytest.fixture(scope="session")
 def kernel_run(tmp_path_factory) -> Path:
-    return made_once(tmp_path_factory, "kernels", lambda folder: train_small(folder, "kmcl"))
+    return made_once(
+        tmp_path_factory, "kernels", lambda folder: train_small(folder, "kmcl", kernel="isotropic")
+    )
 
 
 @pytest.fixture(scope="session")

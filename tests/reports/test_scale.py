@@ -38,7 +38,7 @@ def write_large_run(run: Path, folder: Path) -> None:
 
     torch.manual_seed(0)
     rules = LabelRules(labels, (0.5,) * NUM_LABELS)
-    description = ModelDescription(rules, KmclOptions(), "test_convnext", 64)
+    description = ModelDescription(rules, KmclOptions(kernel="isotropic"), "test_convnext", 64)
     classifier = build_classifier(description)
     save_model(run / "model", classifier, description)
     features = generator.normal(size=(NUM_IMAGES, classifier.encoder.feature_dim)).astype(np.float32)

@@ -35,6 +35,9 @@ pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 LABELS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
+KERNELS = {"kmcl": {"kernel": "isotropic"}}
+
+
 def make_predictor(
     method: str = "kmcl", encoder: str = "test_convnext", *, frozen_stages: int = 0
 ) -> Predictor:
@@ -47,7 +50,7 @@ def make_predictor(
             temperatures=tuple(np.linspace(0.5, 2, 10).tolist()),
             biases=tuple(np.linspace(-1, 1, 10).tolist()),
         ),
-        method=read_options({"name": method}),
+        method=read_options({"name": method, **KERNELS.get(method, {})}),
         encoder=encoder,
         image_size=32,
         frozen_stages=frozen_stages,

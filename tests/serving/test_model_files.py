@@ -29,7 +29,7 @@ DESCRIPTION = ModelDescription(
         probability_intervals=((0.1,) * 8,) * 3,
         cooccurrence=(((1, 0.5), (2, 0.25)), (), ((0, 1),)),
     ),
-    KmclOptions(),
+    KmclOptions(kernel="isotropic"),
     "test_vit",
     32,
     mean=(0.1, 0.2, 0.3),

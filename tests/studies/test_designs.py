@@ -24,6 +24,7 @@ from kmcl.studies.variants import parse_variants
 from kmcl.training.resolution import settings_from_values
 
 VALUES = {"data": "digits", "epochs": 6, "reconstruction_weight": 0.5}
+WITH_KERNELS = VALUES | {"kernel": "isotropic"}
 
 
 def weights_of(plan: StudyPlan, folder: Path) -> dict[str, tuple[float, float, float]]:
@@ -40,7 +41,7 @@ def weights_of(plan: StudyPlan, folder: Path) -> dict[str, tuple[float, float, f
 def test_all_seven_combinations_of_terms_keep_the_weights_of_what_is_there(tmp_path: Path):
     plan = make_plan("study terms", VALUES, term_variants(VALUES), (0,), ALL_TERMS)
     found = weights_of(plan, tmp_path)
-    options = settings_from_values(VALUES).method
+    options = settings_from_values(WITH_KERNELS).method
     whole = (0.5, options.classification_weight, options.contrastive_weight)
     assert len(found) == len(set(found.values())) == 7
     assert found[ALL_TERMS] == whole
@@ -61,7 +62,7 @@ def test_four_kernels_as_in_the_paper(tmp_path: Path):
 def test_sizes_are_compared_with_the_reference_of_the_same_size(tmp_path: Path):
     methods = parse_variants(["asl,kmcl:temperature=1"])
     variants = size_variants(methods, (0.5, 0.1, 1), VALUES["epochs"], same_steps=True)
-    plan = make_plan(OF_SIZES, VALUES, variants, (0, 1))
+    plan = make_plan(OF_SIZES, WITH_KERNELS, variants, (0, 1))
     assert plan.reference == "asl"
     assert [plan.reference_of(variant) for variant in plan.variants] == [
         "asl 0.1",
@@ -100,7 +101,7 @@ def test_sizes_that_are_none_are_refused(fractions: tuple[float, ...], message: 
         make_plan("study kernels", VALUES, kernel_variants(), (2,), "isotropic"),
         make_plan(
             OF_SIZES,
-            VALUES,
+            WITH_KERNELS,
             size_variants(
                 parse_variants(["bce,kmcl:temperature=1"]), (0.2, 1), VALUES["epochs"], same_steps=True
             ),

@@ -34,18 +34,18 @@ def plan(methods: str = "asl,kmcl", seeds: tuple[int, ...] = (0, 1), **flags: ob
 
 
 def test_members_differ_in_method_seed_and_own_settings_only(tmp_path: Path):
-    members = plan("asl,bold=kmcl:temperature=1").members(tmp_path)
+    members = plan("asl,bold=kmcl:query_width=16").members(tmp_path)
     assert [member.name for member in members] == ["asl-seed0", "bold-seed0", "asl-seed1", "bold-seed1"]
     first, other = flat_values(members[0].settings), flat_values(members[3].settings)
     common = first.keys() & other.keys()
     assert {name for name in common if first[name] != other[name]} == {"method", "posthoc", "seed"}
     plain = flat_values(plan("asl,kmcl").members(tmp_path)[3].settings)
-    assert {name for name in plain if plain[name] != other[name]} == {"temperature"}
+    assert {name for name in plain if plain[name] != other[name]} == {"query_width"}
 
 
 def test_it_is_read_as_it_was_entered(tmp_path: Path):
-    entered = enter_plan(tmp_path / "study", plan("asl,bold=kmcl:temperature=1"))
-    assert read_plan(tmp_path / "study") == entered == plan("asl,bold=kmcl:temperature=1")
+    entered = enter_plan(tmp_path / "study", plan("asl,bold=kmcl:query_width=16"))
+    assert read_plan(tmp_path / "study") == entered == plan("asl,bold=kmcl:query_width=16")
 
 
 def test_methods_and_seeds_may_be_added(tmp_path: Path):
@@ -63,8 +63,8 @@ def test_methods_and_seeds_may_be_added(tmp_path: Path):
         ({"epochs": 4}, r"the study was started with epochs 3, now it is 4; use another --output"),
         ({"data_options": {"size": 60}}, r"started with data_options \{'size': 120\}"),
         (
-            {"methods": "asl,kmcl:temperature=1,kmcl=kmcl:temperature=2"},
-            "'kmcl' was started with temperature",
+            {"methods": "asl,kmcl:positive_focus=1,kmcl=kmcl:positive_focus=2"},
+            "'kmcl' was started with positive_focus",
         ),
         ({"methods": "asl,kmcl=bce"}, "'kmcl' was started with method 'kmcl', now it is 'bce'"),
     ],

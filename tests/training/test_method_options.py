@@ -13,6 +13,7 @@ from kmcl.data.readers.digits import DIGIT_LABELS
 from kmcl.encoders.weights import default_weights
 from kmcl.errors import InputError
 from kmcl.methods import METHODS, find_method
+from kmcl.methods.kmcl.method import OF_KERNELS
 from kmcl.methods.mlgcn import MLGCNOptions
 from kmcl.models.folder import read_description
 from kmcl.training.resolution import flat_values, resolve_settings, settings_from_values
@@ -54,14 +55,22 @@ OPTIONS = [(method, option) for method in METHODS for option in find_method(meth
 
 @pytest.mark.parametrize(("method", "option"), OPTIONS)
 def test_an_option_has_the_value_of_its_setting(method: str, option: str):
-    changed = resolve_settings("digits", flags={"method": method, option: CHANGED[option]})
-    plain = resolve_settings("digits", flags={"method": method})
+    needed = {"kernel": "isotropic"} if method == "kmcl" and option in OF_KERNELS else {}
+    changed = resolve_settings("digits", flags={"method": method, **needed, option: CHANGED[option]})
+    plain = resolve_settings("digits", flags={"method": method, **needed})
     assert type(changed.method) is find_method(method).options
     assert getattr(changed.method, option) == CHANGED[option] != getattr(plain.method, option)
     others = {"exclude": {option}}
     assert changed.method.model_dump(**others) == plain.method.model_dump(**others)
     assert flat_values(changed)[option] == CHANGED[option]
     assert settings_from_values(flat_values(changed)) == changed
+
+
+@pytest.mark.parametrize("option", OF_KERNELS)
+def test_an_option_of_kernels_without_kernels_is_refused(option: str):
+    message = rf"{option} .*: is about kernels, and kernel is none; give a kernel too, for instance isotropic"
+    with pytest.raises(InputError, match=message):
+        resolve_settings("digits", flags={option: CHANGED[option]})
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_saved_predictions_are_those_of_the_loaded_model_on_the_images(tmp_path:
 def test_the_cache_rounds_saved_predictions_and_no_more(finished: Path):
     for split in ("val", "test"):
         saved = Predictions.load(finished / "predictions" / f"{split}.npz").scores
-        np.testing.assert_allclose(predict(finished, split), saved, atol=1e-4, rtol=0)
+        np.testing.assert_allclose(predict(finished, split), saved, atol=3e-4, rtol=0)
         assert np.ptp(saved, axis=0).min() > 2e-3
 
 

@@ -159,7 +159,7 @@ def test_an_unknown_preset_and_a_missing_file_are_named(tmp_path: Path):
         resolve_settings("digits", file=tmp_path / "none.yaml")
 
 
-@pytest.mark.parametrize("name", ["paper", "released"])
+@pytest.mark.parametrize("name", ["kernels", "paper", "released"])
 def test_presets_have_the_objectives_of_the_losses(name):
     assert resolve_settings("digits", name).method.objective == OBJECTIVES[name]
 
@@ -233,7 +233,7 @@ def test_choices_are_those_of_the_tables():
     def choices(model, name: str) -> set[str]:
         return set(get_args(model.model_fields[name].annotation))
 
-    assert choices(KmclOptions, "kernel") == set(KERNELS)
+    assert choices(KmclOptions, "kernel") == {"none", *KERNELS}
     assert choices(KmclOptions, "head_init") == set(INITIAL_VALUES)
     assert choices(DataSettings, "augmentation") == set(AUGMENTATIONS)
 

@@ -28,6 +28,7 @@ from kmcl.training.train import resume, train
 TINY = {
     "encoder": "test_convnext",
     "weights": "none",
+    "kernel": "isotropic",
     "query_width": 128,
     "image_size": 32,
     "augmentation": "light",
@@ -43,6 +44,7 @@ def tiny_settings(**changes: object) -> TrainingSettings:
     values = TINY | changes
     if values.get("method", "kmcl") != "kmcl":
         values.pop("query_width")
+        values.pop("kernel")
     return resolve_settings("digits", flags=values)
 
 

@@ -51,8 +51,8 @@ class ObjectiveSettings:
 
 
 OBJECTIVES = {
-    # What `kmcl train` uses, for a head with normalised dimensions: KmclOptions, which a test compares.
-    "default": ObjectiveSettings(
+    # For a head with normalised dimensions: the preset of that name, which a test compares.
+    "kernels": ObjectiveSettings(
         reconstruction_weight=0.1, classification_weight=1.0, contrastive_weight=0.1, temperature=0.2
     ),
     "paper": ObjectiveSettings(),
@@ -93,7 +93,6 @@ def kmcl_objective(
     If several processes train together (torch.distributed), each returns its share: the mean over
     processes is the objective of the global batch, exactly.
     """
-    scored = branches or (mixture.logits,)
     check_same_shape("targets", targets, "the mixture's logits", mixture.logits)
     checked = check_inputs(
         targets,
@@ -109,19 +108,7 @@ def kmcl_objective(
     candidates = gather_candidates(mixture, checked) if is_distributed() else None
     num_images = images_per_process(checked)
     reconstruction = reconstruction_loss(features, mixture, checked, num_images=num_images)
-    classifications = [
-        asymmetric_loss(
-            logits,
-            checked,
-            positive_focus=settings.positive_focus,
-            negative_focus=settings.negative_focus,
-            probability_margin=settings.probability_margin,
-            detach_focus=settings.detach_focus,
-            num_images=num_images,
-        )
-        for logits in scored
-    ]
-    classification = torch.stack(classifications).mean()
+    classification = classification_loss(branches or (mixture.logits,), checked, settings)
     contrastive = contrastive_loss(
         mixture,
         checked,
@@ -138,10 +125,29 @@ def kmcl_objective(
     return ObjectiveTerms(reconstruction, classification, contrastive, total)
 
 
+def classification_loss(
+    branches: Sequence[Float[Tensor, "B L"]], targets: Targets, settings: ObjectiveSettings
+) -> Float[Tensor, ""]:
+    """The mean over branches of their asymmetric losses (Eq. 6); inputs that a caller has checked."""
+    losses = [
+        asymmetric_loss(
+            logits,
+            targets,
+            positive_focus=settings.positive_focus,
+            negative_focus=settings.negative_focus,
+            probability_margin=settings.probability_margin,
+            detach_focus=settings.detach_focus,
+            num_images=images_per_process(targets),
+        )
+        for logits in branches
+    ]
+    return torch.stack(losses).mean()
+
+
 class KMCLObjective(torch.nn.Module):
     """`kmcl_objective` with its settings: those of the paper, unless given or taken from a preset.
 
-    >>> KMCLObjective.from_preset("default").settings.reconstruction_weight
+    >>> KMCLObjective.from_preset("kernels").settings.reconstruction_weight
     0.1
     """
 
@@ -150,8 +156,8 @@ class KMCLObjective(torch.nn.Module):
         self.settings = settings
 
     @classmethod
-    def from_preset(cls, preset: str = "default") -> Self:
-        """The objective of `default`, what `kmcl train` uses; `paper`, as printed; or `released`."""
+    def from_preset(cls, preset: str = "kernels") -> Self:
+        """The objective of `kernels`, weights that work well; `paper`, as printed; or `released`."""
         if preset not in OBJECTIVES:
             raise InputError(f"preset must be one of {', '.join(OBJECTIVES)}; got {preset!r}")
         return cls(OBJECTIVES[preset])

@@ -61,6 +61,8 @@ def read_options(values: Mapping[str, Any]) -> MethodOptions:
     except ValidationError as error:
         first = error.errors()[0]
         option = ".".join(map(str, first["loc"]))
+        if not option:  # about several options together
+            raise InputError(str(first["ctx"]["error"])) from error
         if first["type"] != "extra_forbidden":
             raise InputError(f"{option}: {first['msg']}; got {first['input']!r}") from error
         others = methods_with(option)

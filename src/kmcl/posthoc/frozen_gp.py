@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
@@ -26,6 +27,10 @@ DEFAULT_SMOOTHNESS = 1
 WEIGHTS = (0.5, 1.0, 2.0, 4.0, 8.0)
 MOST_DIRECTIONS = 384
 """More change no prediction that is measurable, and make the model larger (docs/research/default.md)."""
+SHRINKAGE = 0.1
+"""Of the score on val, divided by √N for its N images: what another smoothness must gain, and what each
+doubling or halving of the weight must (docs/research/default.md).
+"""
 LEAST_DEVIATION = 1e-6
 """A statistic that varies less than this over the training images is treated as constant."""
 
@@ -53,7 +58,7 @@ class FrozenFeatureGP(PosthocPart):
     with p_k the frequency of label k and s_k = √(p_k (1 - p_k)). Where a label is unknown, y_k is p_k.
     Directions are stored as float16, those of images and the main ones. A new part has λ = 0. Val decides on
     σ² and ν, a pair of `SMOOTHNESS`, by the process alone, and then on λ, one of `WEIGHTS`; or 0, where each
-    of them costs more than `CHANCE`.
+    of them costs more than `CHANCE`. The fewer images val has, the nearer these stay to their defaults.
     """
 
     Options = FrozenGPOptions
@@ -142,20 +147,23 @@ class FrozenFeatureGP(PosthocPart):
         logits: Float[Tensor, "N L"],
         score: Callable[[Tensor], float],
     ) -> Float[Tensor, "N L"]:
-        """The smoothness with the best score of the process alone, then the weight with the best score.
+        """The smoothness with the best score of the process alone, then the weight with the best score, both
+        less a penalty for their distance from the defaults.
 
         Added to the logits, processes of different smoothness score nearly the same, and a small val would
-        choose among them by chance.
+        choose among them by chance; and so it would among weights.
         """
         observations = observations.to(self.weight.device)
+        margin = SHRINKAGE / math.sqrt(len(observations))
+        default = SMOOTHNESS[DEFAULT_SMOOTHNESS]
         alone = {
             smoothness: self._mean_with(smoothness, observations).to(logits) for smoothness in SMOOTHNESS
         }
-        smoothness = max(alone, key=lambda pair: score(alone[pair]))
+        smoothness = max(alone, key=lambda pair: score(alone[pair]) - margin * (pair != default))
         candidates = {weight: logits + weight * alone[smoothness] for weight in WEIGHTS}
         scores = {weight: score(candidate) for weight, candidate in candidates.items()}
-        weight = max(scores, key=lambda each: scores[each])
-        if score(logits) > scores[weight] + CHANCE:
+        weight = max(scores, key=lambda each: scores[each] - margin * abs(math.log2(each)))
+        if score(logits) > scores[weight] + max(CHANCE, margin):
             weight, candidates = 0.0, {0.0: logits}
         self.set_smoothness(*smoothness)
         self.set_weight(weight)

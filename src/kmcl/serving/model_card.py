@@ -67,7 +67,7 @@ def _find_run(source: Path | None) -> RunFolder | None:
 def _what_it_is(description: ModelDescription) -> str:
     kernels = (
         f" with {description.method.kernel} kernels, which gives each label a standard deviation (sigma)"
-        if isinstance(description.method, KmclOptions)
+        if isinstance(description.method, KmclOptions) and description.method.has_kernels
         else ""
     )
     size = "the encoder's own size" if description.image_size is None else f"{description.image_size} px"

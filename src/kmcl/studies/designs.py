@@ -13,6 +13,9 @@ from kmcl.training.resolution import settings_from_values
 KERNELS = ("anisotropic", "isotropic", "mahalanobis", "gaussian")
 """In the order of the paper's ablation table."""
 
+DEFAULT_KERNEL = "isotropic"
+"""Of the studies of the loss, which needs a kernel."""
+
 TERMS = ("reconstruction", "classification", "contrastive")
 """Eq. 5, 6 and 7; the weight of each is the setting NAME_weight."""
 
@@ -45,7 +48,8 @@ def term_variants(values: Mapping[str, Any]) -> tuple[Variant, ...]:
     Without the classification term, only the reconstruction term trains the mixture weights, which are the
     prediction; with the contrastive term alone nothing does.
     """
-    options = settings_from_values({**values, "method": "kmcl"}).method
+    kernel = {} if "kernel" in values else {"kernel": DEFAULT_KERNEL}
+    options = settings_from_values({**values, **kernel, "method": "kmcl"}).method
     for term in TERMS:
         if getattr(options, f"{term}_weight") == 0:
             raise InputError(
@@ -56,7 +60,7 @@ def term_variants(values: Mapping[str, Any]) -> tuple[Variant, ...]:
     for count in (1, 2, 3):
         for present in combinations(TERMS, count):
             without = {f"{term}_weight": 0.0 for term in TERMS if term not in present}
-            variants.append(Variant(" + ".join(present), "kmcl", {**without, "posthoc": "none"}))
+            variants.append(Variant(" + ".join(present), "kmcl", {**kernel, **without, "posthoc": "none"}))
     return tuple(variants)
 
 

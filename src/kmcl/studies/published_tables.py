@@ -117,6 +117,11 @@ def among_published(table: PublishedTable, rows: Sequence[OwnRow], split: str = 
     return "\n\n".join([title, pipe_table(table.header, published + own), "\n".join(notes)])
 
 
+def _similarity(settings: TrainingSettings) -> str:
+    found = ABLATION_ROWS.get(flat_values(settings).get("kernel", ""))
+    return found[0] if found else "none"
+
+
 def _own_cell(table: PublishedTable, column: str, row: OwnRow) -> str:
     for ending, kind in COLUMNS_OF_DATA.items():
         if column.endswith(ending):
@@ -125,7 +130,7 @@ def _own_cell(table: PublishedTable, column: str, row: OwnRow) -> str:
             column = column.removesuffix(ending)
     described = {
         "method": f"**{row.name}**",
-        "similarity": f"**{ABLATION_ROWS[flat_values(row.settings)['kernel']][0]}**",
+        "similarity": f"**{_similarity(row.settings)}**",
         "case": f"**{row.name}**",
         "encoder": row.settings.encoder.name,
         "resolution": str(row.settings.encoder.image_size or "-"),

@@ -16,7 +16,7 @@ from kmcl.errors import InputError
 from kmcl.storage.atomic import write_json, write_text
 from kmcl.storage.locks import file_lock, locked
 from kmcl.studies.command import command_of
-from kmcl.studies.designs import TERMS
+from kmcl.studies.designs import DEFAULT_KERNEL, TERMS
 from kmcl.studies.pipe_table import pipe_table
 from kmcl.studies.plan import StudyPlan, enter_plan, make_plan
 from kmcl.studies.progress import StudyProgress
@@ -74,6 +74,7 @@ class WeightSearch:
             raise InputError(f"low must be above 0 and below high; got {self.low:g} and {self.high:g}")
         if self.sampler not in ("random", "tpe"):
             raise InputError(f"sampler must be random or tpe; got {self.sampler!r}")
+        self.values = {"kernel": DEFAULT_KERNEL} | dict(self.values)
 
     def run(self, folder: Path, *, jobs: int = 1, console: Console | None = None) -> list[SearchPoint]:
         """Train every point that is missing and write table.md, table.csv, results.json; best point first.

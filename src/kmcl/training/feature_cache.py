@@ -162,7 +162,20 @@ class FeatureCache:
         *,
         drop_unreadable: bool,
     ) -> CachedBatchMaker:
-        """process: its rank and their number, each of which computes a part of what is missing"""
+        arrays, unreadable = self.views(split, name, num_views, process)
+        if unreadable and not self._loading.skip_bad_images:
+            raise InputError(next(iter(unreadable.values())))
+        return CachedBatchMaker(
+            arrays, split.targets, self._loading.seed, unreadable, drop_unreadable=drop_unreadable
+        )
+
+    def views(
+        self, split: Split, name: str, num_views: int, process: tuple[int, int] = (0, 1)
+    ) -> tuple[list[Features], dict[int, str]]:
+        """An array N x R for each view of a split, and which images could not be read, and why.
+
+        process: its rank and their number, each of which computes a part of what is missing
+        """
         plain = ViewImages(split, "none", self._loading)
         augmented = ViewImages(split, self._loading.augmentation, self._loading)
         views = [plain, *[augmented] * (num_views - 1)]
@@ -177,15 +190,7 @@ class FeatureCache:
                     *process,
                     on_wait=progress.wait_for_another,
                 )
-        if unreadable and not self._loading.skip_bad_images:
-            raise InputError(next(iter(unreadable.values())))
-        return CachedBatchMaker(
-            [file.rows() for file in files],
-            split.targets,
-            self._loading.seed,
-            unreadable,
-            drop_unreadable=drop_unreadable,
-        )
+        return [file.rows() for file in files], unreadable
 
     def _file(self, images: ViewImages, view: int, what: str) -> PartedChunkFile:
         identity = {

@@ -31,10 +31,13 @@ RELEASED_NORMALISATIONS = {
 
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
+    "kernels": {},
     "paper": _AS_PRINTED,
     "released": _AS_PRINTED,
 }
-"""`default`, the recommended settings; `paper`, as printed; `released`, as the authors' code."""
+"""`default`, the recommended settings; `kernels`, the same with the paper's kernels and loss; `paper`, as
+printed; `released`, as the authors' code.
+"""
 
 
 def preset_values(preset: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,7 +47,7 @@ def preset_values(preset: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
     dataset respectively" (hyper-parameter table).
     """
     values = dict(PRESETS[preset])
-    if preset == "default":
+    if not values:
         return values
     values["image_size"] = PUBLISHED_IMAGE_SIZES.get(chosen.get("encoder") or values["encoder"])
     data = str(chosen.get("data")).partition(":")[0].strip()

@@ -37,7 +37,7 @@ RATE_FACTORS = (1.0, 1 / 3, 3.0)
 DECAY_FACTOR = 10.0
 """On the recipe's weight decay: the other one that is tried."""
 LEAST_GAIN = 0.01
-"""Of val mAP: with less, the recipe's weight decay and depth are kept; half of it is within chance."""
+"""Of val mAP, for another weight decay or depth than the recipe's: a smaller one may be chance."""
 SHARE_OF_SEARCH = 0.2
 """Of the training time, for short trainings."""
 FEWEST_TRIAL_STEPS = 12

@@ -37,7 +37,7 @@ def make_predictor(method: str = "kmcl") -> Predictor:
             probability_intervals=tuple((*precision, 0.1, 0.2) for _ in LABELS),
             cooccurrence=(((1, 0.75), (3, 0.25)), ((0, 0.5),), (), ((2, 0.3),)),
         ),
-        method=read_options({"name": method}),
+        method=read_options({"name": method} | ({"kernel": "isotropic"} if method == "kmcl" else {})),
         encoder="test_convnext",
         image_size=32,
     )

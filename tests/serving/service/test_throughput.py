@@ -32,7 +32,7 @@ def make_convolutional() -> Predictor:
     torch.manual_seed(0)
     description = ModelDescription(
         rules=LabelRules(("ant", "bee")),
-        method=KmclOptions(),
+        method=KmclOptions(kernel="isotropic"),
         encoder="small_convnet",
         image_size=32,
     )

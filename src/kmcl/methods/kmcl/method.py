@@ -1,10 +1,14 @@
-"""KMCL: a kernel mixture over the pooled features, trained with the paper's three terms."""
+"""KMCL: a linear and a query branch, or the paper's kernel mixture, trained with its three terms.
+
+The default has no kernels in its head: no term of the loss that needs them changed any result by more than
+another seed does (docs/results.md). Its kernels are those of the Gaussian process fitted after training.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from kmcl.methods.interface import Method
 from kmcl.methods.options import ATTENTION_HEADS, ContrastiveOptions
@@ -14,14 +18,26 @@ if TYPE_CHECKING:
 
 QUERY_WIDTH = 128
 """Default width of the label queries if the encoder is pretrained."""
+NO_KERNELS = "none"
+OF_KERNELS = (
+    "head_init",
+    "normalise_dimension",
+    "reconstruction_weight",
+    "contrastive_weight",
+    "temperature",
+    "jaccard_in_log",
+)
+"""Options that have no effect without kernels."""
 
 
 class KmclOptions(ContrastiveOptions):
     """The defaults are the recommended values; `PRESETS` has those of the paper and of the authors' code."""
 
     name: Literal["kmcl"] = "kmcl"
-    kernel: Literal["isotropic", "anisotropic", "mahalanobis", "gaussian"] = Field(
-        "isotropic", description="kernel of the mixture, and with it the similarity of the contrastive loss"
+    kernel: Literal["none", "isotropic", "anisotropic", "mahalanobis", "gaussian"] = Field(
+        "none",
+        description="kernel of the mixture, and with it the similarity of the contrastive loss; none: a head "
+        "without kernels, trained with the asymmetric loss alone",
     )
     head_init: Literal["paper", "released", "small"] = Field(
         "small", description="initial values of the kernel mixture"
@@ -44,6 +60,21 @@ class KmclOptions(ContrastiveOptions):
     jaccard_in_log: bool = Field(
         False, description="the Jaccard index of the contrastive loss (Eq. 7) inside its logarithm"
     )
+
+    @model_validator(mode="after")
+    def _kernels_for_their_options(self) -> Self:
+        if not self.has_kernels:
+            for name in OF_KERNELS:
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    raise ValueError(
+                        f"{name} {getattr(self, name)}: is about kernels, and kernel is none; give a kernel "
+                        "too, for instance isotropic"
+                    )
+        return self
+
+    @property
+    def has_kernels(self) -> bool:
+        return self.kernel != NO_KERNELS
 
     def resolved(self, *, pretrained: bool, labels: tuple[str, ...]) -> Self:
         """Set `query_width` if it is not given: label queries need pretrained features."""
@@ -70,6 +101,7 @@ class KmclOptions(ContrastiveOptions):
 
 
 _PAPER = KmclOptions(
+    kernel="isotropic",
     head_init="paper",
     normalise_dimension=False,
     query_width=0,
@@ -81,6 +113,7 @@ _PAPER = KmclOptions(
 
 PRESETS = {
     "default": KmclOptions(),
+    "kernels": KmclOptions(kernel="isotropic"),
     "paper": _PAPER,
     "released": _PAPER.model_copy(
         update={
@@ -94,10 +127,12 @@ PRESETS = {
         }
     ),
 }
-"""The recommended form; the paper as printed; the authors' code, with the weights it effectively has."""
+"""The recommended form; the same with kernels; the paper as printed; the authors' code, with the weights that
+it effectively has.
+"""
 
 METHOD = Method(
-    "kernel mixture, with the three terms of the paper",
+    "linear and query branches; or the paper's kernel mixture and loss",
     KmclOptions,
     head="kmcl.methods.kmcl.head:KmclHead",
     loss="kmcl.methods.kmcl.head:kmcl_loss",

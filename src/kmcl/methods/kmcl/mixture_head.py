@@ -71,14 +71,15 @@ class KernelMixtureHead(nn.Module):
 
     @classmethod
     def from_preset(cls, preset: str, in_features: int, num_labels: int) -> Self:
-        """The head of a preset of `kmcl train`: `default`, `paper` or `released`; see `KMCLObjective`.
+        """The head of a preset of `kmcl train`: `kernels`, `paper` or `released`; see `KMCLObjective`.
 
-        Without the label queries over the feature map that `default` adds for a pretrained encoder; see
+        Without the label queries over the feature map that `kernels` adds for a pretrained encoder; see
         `KmclHead`.
         """
-        if preset not in PRESETS:
-            raise InputError(f"preset must be one of {', '.join(PRESETS)}; got {preset!r}")
-        options = PRESETS[preset]
+        presets = {name: options for name, options in PRESETS.items() if options.has_kernels}
+        if preset not in presets:
+            raise InputError(f"preset must be one of {', '.join(presets)}; got {preset!r}")
+        options = presets[preset]
         return cls(
             in_features,
             num_labels,
