@@ -52,7 +52,9 @@ def targets_from_names(
     if len(columns) > 1 and separator is None:
         separator = "\n"
     read = [read_names(table, column, separator) for column in columns]
-    lists = [[name for part in parts for name in part] for parts in zip(*read, strict=True)]
+    lists = read[0]
+    if len(columns) > 1:
+        lists = [[name for part in parts for name in part] for parts in zip(*read, strict=True)]
     has_none = np.array([row == [NO_LABEL] for row in lists], dtype=np.bool_)
     drops_none = (
         has_none.any()
@@ -65,10 +67,9 @@ def targets_from_names(
     if not labels:
         raise InputError(f"{table.title}: column {columns[0]!r} names no label in any row")
     position = {name: index for index, name in enumerate(labels)}
-    rest = UNKNOWN if unlisted == "unknown" else 0
-    targets: npt.NDArray[np.int8] = np.full((len(lists), len(labels)), rest, dtype=np.int8)
-    if drops_none:
-        targets[has_none] = 0
+    targets: npt.NDArray[np.int8] = np.zeros((len(lists), len(labels)), dtype=np.int8)
+    if unlisted == "unknown":
+        targets[~has_none if drops_none else slice(None)] = UNKNOWN
     unannotated = sorted(set().union(*(table.unannotated.get(column, ()) for column in columns)))
     targets[unannotated] = UNKNOWN
     problems: list[RowProblem] = []
@@ -95,7 +96,11 @@ def read_names(table: TableRows, column: str, separator: str | None) -> list[lis
     if is_list_column(cells):
         return _read_lists(table, column, cells)
     separator = separator or _guess_separator(table, column, cells)
-    return [[name for name in (part.strip() for part in cell.split(separator)) if name] for cell in cells]
+    known: dict[str, str] = {}  # one string for all cells with the same name
+    return [
+        [known.setdefault(name, name) for part in cell.split(separator) if (name := part.strip())]
+        for cell in cells
+    ]
 
 
 def _read_lists(table: TableRows, column: str, cells: Sequence[str]) -> list[list[str]]:

@@ -86,7 +86,7 @@ def _read_delimited(path: Path, text: TextIO) -> TableRows:
     header: tuple[str, ...] | None = None
     try:
         for row in reader:
-            if not any(cell.strip() for cell in row):
+            if not any(map(str.strip, row)):
                 continue
             if header is None:
                 header = check_header(f"table {path} line {reader.line_num}", row)
