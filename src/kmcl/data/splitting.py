@@ -45,11 +45,14 @@ def stratify(
     wanted_rows = [fraction * len(targets) for fraction in fractions]
     wanted_labels = np.outer(carried.remaining, fractions).tolist()
     part_of_unit = np.full(num_units, -1, dtype=np.int64)
-    tie_breaks = rng.random((num_units, len(fractions))).reshape(-1).data  # a memoryview gives plain numbers
+    tie_breaks = rng.random((num_units, len(fractions))).reshape(-1).data
     shuffled = rng.permutation(num_units)
-    # The arithmetic below runs once per unit on a few labels: plain lists are faster than arrays there.
-    sizes, remaining = size_of_unit.tolist(), carried.remaining.tolist()
-    starts, labels, counts = (part.tolist() for part in (carried.starts, carried.labels, carried.counts))
+    # The arithmetic below runs once per unit on a few labels: plain numbers are faster than arrays there, and
+    # memoryviews give them one at a time, where lists would hold millions.
+    remaining = carried.remaining.tolist()
+    sizes, starts, labels, counts = (
+        part.data for part in (size_of_unit, carried.starts, carried.labels, carried.counts)
+    )
 
     def assign(unit: int, part: int) -> None:
         wanted_rows[part] -= sizes[unit]
@@ -112,11 +115,14 @@ def _count_labels(
     targets: npt.NDArray[np.int8], unit_of_row: npt.NDArray[np.int64], num_units: int
 ) -> _Carried:
     num_labels = targets.shape[1]
-    pairs = present_pairs(targets)
-    keys, counts = np.unique(unit_of_row[pairs.rows] * num_labels + pairs.labels, return_counts=True)
-    units, labels = np.divmod(keys, max(num_labels, 1))
+    units, labels = present_pairs(targets)
+    remaining = np.bincount(labels, minlength=num_labels)
+    counts = np.ones(len(units), dtype=np.int64)
+    if not np.array_equal(unit_of_row, np.arange(num_units)):  # several rows may be one unit
+        keys, counts = np.unique(unit_of_row[units] * num_labels + labels, return_counts=True)
+        units, labels = np.divmod(keys, max(num_labels, 1))
     starts = np.searchsorted(units, np.arange(num_units + 1))
-    return _Carried(units, labels, counts, starts, np.bincount(pairs.labels, minlength=num_labels))
+    return _Carried(units, labels, counts, starts, remaining)
 
 
 def cut_split(split: Split, fractions: Sequence[float], seed: int, *, in_place: bool = False) -> list[Split]:
