@@ -182,6 +182,11 @@ class MachineSettings(SettingsGroup):
         None, ge=1, description="processes or accelerators on this machine; all if not given"
     )
     nodes: int = Field(1, ge=1, description="machines")
+    strategy: Literal["ddp", "fsdp"] = Field(
+        "ddp",
+        description="of several processes: ddp: each holds the whole model; fsdp: each holds a part of its "
+        "weights, gradients and optimiser state, for encoders that do not fit",
+    )
     accelerator: str = Field("auto", description="auto, cpu, cuda, mps")
 
 

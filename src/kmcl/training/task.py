@@ -22,6 +22,7 @@ from kmcl.training.average import MovingAverage
 from kmcl.training.lightning import LightningModule
 from kmcl.training.optimisation import make_optimiser
 from kmcl.training.settings import OptimisationSettings
+from kmcl.training.sharding import ShardedStrategy, gather_whole, shard, share_buffers, without_weights
 from kmcl.training.unknown_labels import IGNORED, UnknownLabels
 
 
@@ -85,8 +86,26 @@ class ClassificationTask(LightningModule):
                 constant=[f"encoder.backbone.{name}" for name in classifier.encoder.frozen_tensors()],
             )
         self._encoder_parameters = [p for p in classifier.encoder.parameters() if p.requires_grad]
+        # Where the weights are sharded; in a tuple, since Lightning would fill a module's missing weights.
+        self._modules_alone: tuple[Classifier, ...] = ()
+        self._trains_head_alone = False
         self.best: Best | None = None
         self._val_scores: list[tuple[Tensor, Tensor, Tensor | None]] = []
+
+    @property
+    def is_sharded(self) -> bool:
+        return isinstance(self.trainer.strategy, ShardedStrategy)
+
+    def configure_model(self) -> None:
+        strategy = self.trainer.strategy
+        if not isinstance(strategy, ShardedStrategy) or self._modules_alone:
+            return
+        self._modules_alone = (without_weights(self.classifier),)
+        mesh = strategy.device_mesh["data_parallel"]
+        shard(self.classifier, mesh)
+        if self.average is not None:
+            shard(self.average.model, mesh)  # type: ignore[arg-type]
+        self._encoder_parameters = [p for p in self.classifier.encoder.parameters() if p.requires_grad]
 
     def configure_optimizers(self) -> Any:
         optimiser, schedule = make_optimiser(
@@ -102,8 +121,16 @@ class ClassificationTask(LightningModule):
             self._train_head_alone(self.current_epoch < self.settings.head_epochs)
 
     def _train_head_alone(self, alone: bool) -> None:
+        self._trains_head_alone = alone
+        if self.trainer.world_size > 1:
+            return  # processes agreed at the start on which gradients they exchange: they are dropped below
         for parameter in self._encoder_parameters:
             parameter.requires_grad_(not alone)
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        if self.trainer.world_size > 1 and self._trains_head_alone:
+            for parameter in self._encoder_parameters:
+                parameter.grad = None
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         try:
@@ -122,6 +149,10 @@ class ClassificationTask(LightningModule):
         super().optimizer_step(*args, **kwargs)
         if self.average is not None:
             self.average.update(self.classifier)
+
+    def on_validation_epoch_start(self) -> None:
+        if self.is_sharded:
+            share_buffers(self)
 
     def validation_step(self, batch: Batch, batch_index: int) -> None:
         output = self.score(self.classifier, batch.images)
@@ -150,12 +181,19 @@ class ClassificationTask(LightningModule):
             if self.best is None or not val_map <= self.best.val_map:  # NaN: keep the newest
                 self.best = Best(val_map, self.current_epoch, is_average)
                 better = self.average.model if is_average and self.average is not None else self.classifier
+                whole = self.whole(better)  # type: ignore[arg-type]
                 if self.trainer.is_global_zero:
-                    self.on_better(better, self.best)  # type: ignore[arg-type]
+                    self.on_better(whole, self.best)
         if self.best is not None:
             self.log("val/map_best", self.best.val_map, rank_zero_only=True)
-        if self.trainer.is_global_zero:
+        if self.trainer.is_global_zero or self.is_sharded:
             self._log_train_map()
+
+    def whole(self, classifier: Classifier) -> Classifier:
+        """The classifier with all its weights, in the first process; every process must call this."""
+        if not self._modules_alone:
+            return classifier
+        return gather_whole(classifier, *self._modules_alone)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["best"] = None if self.best is None else asdict(self.best)
