@@ -19,6 +19,7 @@ from kmcl.methods import LossTerms, MethodOptions, find_method
 from kmcl.methods.output import HeadOutput
 from kmcl.models.classifier import Classifier
 from kmcl.training.average import MovingAverage
+from kmcl.training.checkpoints import ends_section
 from kmcl.training.lightning import LightningModule
 from kmcl.training.optimisation import make_optimiser
 from kmcl.training.settings import OptimisationSettings
@@ -113,10 +114,28 @@ class ClassificationTask(LightningModule):
         )
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
+    def on_train_start(self) -> None:
+        loop = self.trainer.fit_loop
+        if loop.restarted_mid_epoch:
+            num_done = loop.epoch_loop.batch_progress.current.ready
+            self.trainer.train_dataloader.skip(num_done)  # type: ignore[union-attr]
+            self._begin_section(num_done)
+
     def on_train_epoch_start(self) -> None:
-        # Dropout and stochastic depth draw from this generator: an epoch is the same whether or not training
-        # was resumed before it.
-        torch.manual_seed(_epoch_seed(self.settings.seed, self.current_epoch, self.global_rank))
+        self._begin_section()
+
+    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_index: int) -> None:
+        if ends_section(batch_index, self.settings.checkpoint_steps, self.trainer):
+            self._begin_section(batch_index + 1)
+
+    def _begin_section(self, num_done: int = 0) -> None:
+        """Before the first batch of an epoch and after each checkpoint inside it: what follows is the same
+        whether or not training was resumed there. Dropout and stochastic depth draw from this generator.
+
+        num_done: batches of the epoch before it
+        """
+        place = (self.current_epoch, self.global_rank, *([num_done] if num_done else []))
+        torch.manual_seed(_section_seed(self.settings.seed, *place))
         if self.settings.head_epochs:
             self._train_head_alone(self.current_epoch < self.settings.head_epochs)
 
@@ -260,5 +279,5 @@ class ClassificationTask(LightningModule):
         )
 
 
-def _epoch_seed(seed: int, epoch: int, rank: int) -> int:
-    return int(np.random.SeedSequence([seed, epoch, rank]).generate_state(1, np.uint64)[0] >> 1)
+def _section_seed(*numbers: int) -> int:
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)

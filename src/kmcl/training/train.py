@@ -251,7 +251,7 @@ class _Training:
         callbacks: list[Any] = [
             history,
             TrainingProgress(self.console, history),
-            LastCheckpoint(self.run.checkpoint),
+            LastCheckpoint(self.run.checkpoint, settings.checkpoint_steps),
         ]
         callbacks.extend(self.callbacks)
         val_split = self.dataset.splits.get("val")
