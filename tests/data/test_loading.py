@@ -15,6 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
+from kmcl.data import open_dataset
 from kmcl.data.arrays import ArrayImages
 from kmcl.data.augmentation import AugmentationName
 from kmcl.data.cache import CacheKind
@@ -283,3 +284,21 @@ def test_targets_that_do_not_belong_to_the_images_are_refused() -> None:
     split = Split(FragileStore(), np.zeros((3, 2), np.int8))
     with pytest.raises(InputError, match="22 images but 3 rows of targets"):
         make_eval_loader(split, QUICK)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_is_continued_after_the_batches_that_are_skipped(workers: int):
+    split = open_dataset("digits", size=60).splits["train"]
+    settings = LoaderSettings(batch_size=8, image_size=32, num_workers=workers, augmentation="light", seed=3)
+    whole, continued = (make_train_loader(split, settings) for _ in range(2))
+    for loader in (whole, continued):
+        loader.set_epoch(2)
+    continued.skip(3)
+    expected, found = list(whole), list(continued)
+    assert len(found) == len(expected) - 3
+    for one, other in zip(found, expected[3:], strict=True):
+        assert torch.equal(one.images, other.images)
+        assert torch.equal(one.indices, other.indices)
+    assert len(list(continued)) == len(whole)  # the next epoch is whole
+    for loader in (whole, continued):
+        loader.close()

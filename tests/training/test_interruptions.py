@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.storage.atomic import WriteError
 from kmcl.training.accelerators import check_accelerator
+from kmcl.training.lightning import Callback, Trainer
 from kmcl.training.resolution import resolve_settings
 from kmcl.training.train import resume, train
 from prepared_program import Program
@@ -180,3 +182,38 @@ def test_a_full_disk_wherever_it_comes_is_a_message_and_the_run_resumes(tmp_path
     resume(run)
     ours, theirs = (Predictions.load(one / "predictions" / "test.npz") for one in (run, whole))
     assert (ours.scores == theirs.scores).all()
+
+
+def test_killed_inside_an_epoch_it_goes_on_from_the_last_checkpoint_there(tmp_path: Path):
+    """Six batches an epoch, a checkpoint after two and four: the run dies after the fifth of the second.
+
+    With dropout in the label queries, whose random numbers have to be those of the uninterrupted run.
+    """
+    values = TINY | {"epochs": 3, "checkpoint_steps": 2, "augmentation": "light", "query_width": 128}
+    settings = resolve_settings("digits", flags=values)
+    whole, run = tmp_path / "whole", tmp_path / "killed"
+    train(settings, whole)
+    trained: list[tuple[int, int]] = []
+
+    class Die(Callback):
+        def on_train_batch_end(self, trainer: Trainer, *arguments: Any) -> None:
+            trained.append((trainer.current_epoch, arguments[-1]))
+            if trained[-1] == (1, 4):
+                raise MemoryError("killed")
+
+    with pytest.raises(MemoryError, match="killed"):
+        train(settings, run, callbacks=[Die()])
+    assert len(trained) == 6 + 5
+    saved = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
+    assert (saved["epoch"], saved["global_step"]) == (1, 6 + 4)
+    resume(run)
+    found, expected = (
+        torch.load(path / "checkpoints" / "last.ckpt", weights_only=True) for path in (run, whole)
+    )
+    assert found["global_step"] == expected["global_step"] == 18
+    torch.testing.assert_close(found["state_dict"], expected["state_dict"], rtol=0, atol=0)
+    one, other = (Predictions.load(path / "predictions" / "test.npz") for path in (run, whole))
+    np.testing.assert_array_equal(one.scores, other.scores)
+    assert [row["val/map_best"] for row in epochs_of(run)] == [
+        row["val/map_best"] for row in epochs_of(whole)
+    ]

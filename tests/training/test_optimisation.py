@@ -44,3 +44,16 @@ def test_one_cycle_peaks_after_the_warmup(classifier):
     assert rates[0] < 1e-5
     assert rates[-1] < 1e-8
     assert isinstance(optimiser, torch.optim.Adam)
+
+
+@pytest.mark.parametrize("num_steps", [1, 2, 5, 10])
+def test_short_trainings_have_rates_too(classifier, num_steps: int):
+    """Of five steps the first alone is the rise, by which torch's schedule divides."""
+    settings = resolve_settings("digits", flags={"warmup_fraction": 1 / max(num_steps, 2)}).optimisation
+    optimiser, schedule = make_optimiser(classifier, settings, num_steps)
+    rates = []
+    for _ in range(num_steps):
+        rates.append(optimiser.param_groups[0]["lr"])
+        optimiser.step()
+        schedule.step()
+    assert all(0 < rate <= settings.learning_rate for rate in rates)

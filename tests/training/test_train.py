@@ -166,6 +166,7 @@ def test_two_processes_train_like_one(tmp_path: Path):
     Without label queries, whose dropout each process draws for itself.
     """
     changes = {"augmentation": "none", "accelerator": "cpu", "query_width": 0, "posthoc": "none"}
+    changes["head_epochs"] = 1
     runs = {count: tmp_path / str(count) for count in (1, 2)}
     train(tiny_settings(**changes, devices=1), runs[1])
     process = start("digits", *tiny_flags(**changes), "--devices", "2", "--output", str(runs[2]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from kmcl.data import open_dataset
 from kmcl.data.dataset import Dataset, Split
 from kmcl.data.readers.row_problems import RowError
+from kmcl.data.target_pairs import count_images
 from kmcl.data.vectors import feature_dim, feature_dim_of, take_vectors
 from kmcl.errors import InputError, shorten
 
@@ -135,15 +135,14 @@ def _problem(dataset: Dataset, kind: ProblemKind, message: str, name: str, row: 
 
 
 def _duplicate_rows(dataset: Dataset) -> Iterator[Problem]:
-    places: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    first_places: dict[str, tuple[str, int]] = {}
     for name, split in dataset.splits.items():
         for row in range(len(split)):
-            places[split.images.name(row)].append((name, row))
-    for image, found in places.items():
-        first_name, first_row = found[0]
-        first_targets = dataset.splits[first_name].targets[first_row]
-        for name, row in found[1:]:
-            same = np.array_equal(first_targets, dataset.splits[name].targets[row])
+            image = split.images.name(row)
+            first_name, first_row = first_places.setdefault(image, (name, row))
+            if (first_name, first_row) == (name, row):
+                continue
+            same = np.array_equal(dataset.splits[first_name].targets[first_row], split.targets[row])
             labels = "the same labels" if same else "other labels"
             message = f"image {image} is listed again with {labels} ({first_name} row {first_row})"
             yield _problem(dataset, "duplicate row", message, name, row)
@@ -164,6 +163,6 @@ def _shared_groups(dataset: Dataset) -> Iterator[Problem]:
 
 def _labels_without_positive(dataset: Dataset) -> Iterator[Problem]:
     for name, split in dataset.splits.items():
-        for label, has_positive in zip(dataset.labels, (split.targets == 1).any(axis=0), strict=True):
-            if not has_positive:
+        for label, num_images in zip(dataset.labels, count_images(split.targets), strict=True):
+            if not num_images:
                 yield Problem("label without positive", f"label {label!r} has no positive in {name}", name)

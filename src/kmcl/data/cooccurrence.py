@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from kmcl.data.dataset import UNKNOWN
+from kmcl.data.label_correlations import PairNumbers
 
 MAX_COOCCURRING = 5
 MIN_IMAGES = 2
@@ -26,11 +26,10 @@ def find_cooccurring_labels(targets: npt.NDArray[np.int8], most: int = MAX_COOCC
 
     targets: N x L, 1 present, 0 absent, -1 not annotated
     """
-    positive = (targets == 1).astype(np.float32)
-    known = (targets != UNKNOWN).astype(np.float32)
-    together = positive.T @ positive
-    share = together / np.maximum(positive.T @ known, 1)
-    overall = positive.sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    numbers = PairNumbers.of([targets])
+    together = numbers.num_both
+    share = together / np.maximum(numbers.num_first, 1)
+    overall = together.diagonal() / np.maximum(numbers.num_known.diagonal(), 1)
     cooccurs = (share > overall) & (share >= MIN_SHARE) & (together >= MIN_IMAGES)
     np.fill_diagonal(cooccurs, False)
     found = []

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from kmcl.data.dataset import UNKNOWN, Dataset, Split
 from kmcl.data.label_correlations import PairNumbers
-from kmcl.data.target_pairs import Counts, blocks_of_rows
+from kmcl.data.target_pairs import Counts, blocks_of_rows, count_images
 from kmcl.data.vectors import feature_dim
 from kmcl.errors import InputError
 
@@ -113,12 +113,11 @@ class _Counts(NamedTuple):
 
 
 def _count(targets: npt.NDArray[np.int8]) -> _Counts:
-    blocks = [block for _, block in blocks_of_rows(targets)]
-    none = np.zeros((1, targets.shape[1]), dtype=np.int64)
+    num_carried = [(block == 1).sum(axis=1) for _, block in blocks_of_rows(targets)]
     return _Counts(
-        np.concatenate([np.zeros(0, np.int64), *((block == 1).sum(axis=1) for block in blocks)]),
-        sum(((block == 1).sum(axis=0) for block in blocks), none[0]),
-        sum(((block == UNKNOWN).sum(axis=0) for block in blocks), none[0]),
+        np.concatenate([np.zeros(0, np.int64), *num_carried]),
+        count_images(targets),
+        count_images(targets, UNKNOWN),
     )
 
 

@@ -11,12 +11,13 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, get_args
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 from torch.utils.data import Dataset as TorchDataset
 
 from kmcl.cores import available_cores
@@ -115,6 +116,21 @@ class EpochPlan(Protocol):
     def __iter__(self) -> Iterator[BatchPlan]: ...
 
 
+class _RemainingBatches(Sampler[BatchPlan]):
+    """The batches of an epoch, the next time from `first` on; see `BatchLoader.skip`."""
+
+    def __init__(self, plan: EpochPlan) -> None:
+        self._plan = plan
+        self.first = 0
+
+    def __len__(self) -> int:
+        return len(self._plan)
+
+    def __iter__(self) -> Iterator[BatchPlan]:
+        first, self.first = self.first, 0
+        yield from islice(iter(self._plan), first, None)
+
+
 class BatchLoader:
     """Iterates over the batches of an epoch; `set_epoch` chooses the epoch of the next iteration.
 
@@ -130,9 +146,10 @@ class BatchLoader:
         self.sampler = plan
         self.num_workers = num_workers
         self.bad_images: dict[int, str] = {}
+        self._remaining = _RemainingBatches(plan)
         self._loader: DataLoader[Delivery] = DataLoader(
             maker,
-            sampler=plan,
+            sampler=self._remaining,
             batch_size=None,
             collate_fn=_as_is,
             num_workers=num_workers,
@@ -148,6 +165,10 @@ class BatchLoader:
 
     def __len__(self) -> int:
         return len(self.sampler)
+
+    def skip(self, num_batches: int) -> None:
+        """Leave out the first batches of the next iteration, to continue an epoch; they are not read."""
+        self._remaining.first = num_batches
 
     def __iter__(self) -> Iterator[Batch]:
         deliveries = iter(self._loader)

@@ -21,6 +21,8 @@ from kmcl.data.randomness import order_generator
 from kmcl.errors import InputError
 
 Sampling = Literal["shuffle", "balanced", "partners"]
+BLOCK_TARGETS = 1 << 24
+"""Of which several bytes each are in memory at a time."""
 SAMPLINGS: tuple[Sampling, ...] = ("shuffle", "balanced", "partners")
 
 
@@ -54,8 +56,7 @@ class TrainingPlan(Sampler[BatchPlan]):
         balance_threshold: float | None = None,
     ) -> None:
         check_rank(rank, world_size)
-        self._present = np.asarray(targets) == 1
-        num_images = len(self._present)
+        num_images = len(targets)
         if num_images < world_size:
             raise InputError(f"training needs at least one image per process: {num_images} < {world_size}")
         self._seed, self._rank, self._sampling = seed, rank, sampling
@@ -64,14 +65,16 @@ class TrainingPlan(Sampler[BatchPlan]):
         self._global_batch_size = self._batch_size * world_size
         self._num_slots = num_images
         if sampling == "balanced":
-            self._repeats = repeat_factors(self._present, balance_threshold)
+            self._repeats = repeat_factors(np.asarray(targets) == 1, balance_threshold)
             # Rounded up: rounded down, an image due exactly once could miss an epoch.
             self._num_slots = math.ceil(self._repeats.sum())
-        elif sampling == "partners" and self._global_batch_size < 2:
-            raise InputError(
-                "sampling 'partners' needs a batch of at least 2 images over all processes, "
-                f"batch_size x world_size is {batch_size} x {world_size} over {num_images} images"
-            )
+        elif sampling == "partners":
+            if self._global_batch_size < 2:
+                raise InputError(
+                    "sampling 'partners' needs a batch of at least 2 images over all processes, "
+                    f"batch_size x world_size is {batch_size} x {world_size} over {num_images} images"
+                )
+            self._present = np.asarray(targets) == 1
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iteration; a resumed run sets the epoch it continues with."""
@@ -158,8 +161,8 @@ def repeat_factors(present: npt.NDArray[np.bool_], threshold: float | None = Non
         threshold = float(np.median(frequency[occurring]))
     label_factor = np.ones_like(frequency)
     label_factor[occurring] = np.maximum(1.0, np.sqrt(threshold / frequency[occurring]))
-    factors: npt.NDArray[np.float64] = np.where(present, label_factor, 1.0).max(axis=1)
-    return factors
+    blocks = np.array_split(present, max(1, present.size // BLOCK_TARGETS))
+    return np.concatenate([np.where(block, label_factor, 1.0).max(axis=1) for block in blocks])
 
 
 def balanced_order(

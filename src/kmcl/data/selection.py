@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from kmcl.data.dataset import UNKNOWN, ImageStore, Split
 from kmcl.errors import InputError
+
+BLOCK_LABELS = 128
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,29 @@ def select(split: Split, indices: npt.NDArray[np.int64]) -> Split:
         groups=None if split.groups is None else split.groups[indices],
         lines=None if split.lines is None else split.lines[indices],
     )
+
+
+def select_parts(split: Split, part_of_row: npt.NDArray[np.int64], num_parts: int) -> list[Split]:
+    """The rows of each part, in the split's order."""
+    return [select(split, np.flatnonzero(part_of_row == part)) for part in range(num_parts)]
+
+
+def divide_in_place(split: Split, part_of_row: npt.NDArray[np.int64], num_parts: int) -> list[Split]:
+    """As `select_parts`, but the parts share the targets of the split, which are reordered.
+
+    A large matrix is thus never in memory twice; the split itself must not be used any more.
+    """
+    order = np.argsort(part_of_row, kind="stable")
+    targets = split.targets
+    for first in range(0, targets.shape[1], BLOCK_LABELS):
+        block = targets[:, first : first + BLOCK_LABELS]
+        block[:] = block[order]
+    ends = np.cumsum(np.bincount(part_of_row, minlength=num_parts))
+    parts = []
+    for part, (start, end) in enumerate(pairwise((0, *ends.tolist()))):
+        chosen = select(replace(split, targets=targets[:, :0]), np.flatnonzero(part_of_row == part))
+        parts.append(replace(chosen, targets=targets[start:end]))
+    return parts
 
 
 def take_subset(split: Split, size: int, seed: int) -> Split:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from kmcl.data.dataset import Split
 from kmcl.data.readers.options import CutOptions, DrawOptions, ReaderOptions
-from kmcl.data.selection import select, take_subset
+from kmcl.data.selection import divide_in_place, select_parts, take_subset
 from kmcl.data.target_pairs import Counts, present_pairs
 from kmcl.errors import InputError
 
@@ -43,38 +43,48 @@ def stratify(
 
     parts = range(len(fractions))
     wanted_rows = [fraction * len(targets) for fraction in fractions]
-    wanted_labels = np.outer(fractions, carried.remaining).tolist()
+    wanted_labels = np.outer(carried.remaining, fractions).tolist()
     part_of_unit = np.full(num_units, -1, dtype=np.int64)
-    tie_breaks = rng.random((num_units, len(fractions))).reshape(-1).data  # a memoryview gives plain numbers
+    tie_breaks = rng.random((num_units, len(fractions))).reshape(-1).data
     shuffled = rng.permutation(num_units)
-    # The arithmetic below runs once per unit on a few labels: plain lists are faster than arrays there.
-    sizes, remaining = size_of_unit.tolist(), carried.remaining.tolist()
-    starts, labels, counts = (part.tolist() for part in (carried.starts, carried.labels, carried.counts))
+    # The arithmetic below runs once per unit on a few labels: plain numbers are faster than arrays there, and
+    # memoryviews give them one at a time, where lists would hold millions.
+    remaining = carried.remaining.tolist()
+    sizes, starts, labels, counts = (
+        part.data for part in (size_of_unit, carried.starts, carried.labels, carried.counts)
+    )
 
     def assign(unit: int, part: int) -> None:
-        part_of_unit[unit] = part
         wanted_rows[part] -= sizes[unit]
-        wanted = wanted_labels[part]
         for place in range(starts[unit], starts[unit + 1]):
-            wanted[labels[place]] -= counts[place]
-            remaining[labels[place]] -= counts[place]
+            label, count = labels[place], counts[place]
+            wanted_labels[label][part] -= count
+            remaining[label] -= count
 
     by_label = carried.by_label(shuffled)
     while any(remaining):
         label = min((count, label) for label, count in enumerate(remaining) if count)[1]
         places = by_label(label)
         places = places[part_of_unit[carried.units[places]] < 0]
-        places = places[np.argsort(-carried.counts[places], kind="stable")]
-        for unit in carried.units[places].tolist():
-            first = unit * len(fractions)
-            assign(
-                unit,
-                max(parts, key=lambda p: (wanted_labels[p][label], wanted_rows[p], tie_breaks[first + p])),
-            )
+        units = carried.units[places[np.argsort(-carried.counts[places], kind="stable")]]
+        wanted = wanted_labels[label]
+        chosen = []
+        for unit in units.tolist():
+            most = max(wanted)
+            if wanted.count(most) == 1:
+                part = wanted.index(most)
+            else:
+                first = unit * len(fractions)
+                part = max(parts, key=lambda p: (wanted[p], wanted_rows[p], tie_breaks[first + p]))
+            assign(unit, part)
+            chosen.append(part)
+        part_of_unit[units] = chosen
     unlabelled = shuffled[part_of_unit[shuffled] < 0]
     for unit in unlabelled[np.argsort(-size_of_unit[unlabelled], kind="stable")].tolist():
         first = unit * len(fractions)
-        assign(unit, max(parts, key=lambda p: (wanted_rows[p], tie_breaks[first + p])))
+        part = max(parts, key=lambda p: (wanted_rows[p], tie_breaks[first + p]))
+        wanted_rows[part] -= sizes[unit]
+        part_of_unit[unit] = part
     return part_of_unit[unit_of_row]
 
 
@@ -105,21 +115,30 @@ def _count_labels(
     targets: npt.NDArray[np.int8], unit_of_row: npt.NDArray[np.int64], num_units: int
 ) -> _Carried:
     num_labels = targets.shape[1]
-    pairs = present_pairs(targets)
-    keys, counts = np.unique(unit_of_row[pairs.rows] * num_labels + pairs.labels, return_counts=True)
-    units, labels = np.divmod(keys, max(num_labels, 1))
+    units, labels = present_pairs(targets)
+    remaining = np.bincount(labels, minlength=num_labels)
+    counts = np.ones(len(units), dtype=np.int64)
+    if not np.array_equal(unit_of_row, np.arange(num_units)):  # several rows may be one unit
+        keys, counts = np.unique(unit_of_row[units] * num_labels + labels, return_counts=True)
+        units, labels = np.divmod(keys, max(num_labels, 1))
     starts = np.searchsorted(units, np.arange(num_units + 1))
-    return _Carried(units, labels, counts, starts, np.bincount(pairs.labels, minlength=num_labels))
+    return _Carried(units, labels, counts, starts, remaining)
 
 
-def cut_split(split: Split, fractions: Sequence[float], seed: int) -> list[Split]:
-    """Divide a split into stratified parts, each in the order of the original; see `stratify`."""
+def cut_split(split: Split, fractions: Sequence[float], seed: int, *, in_place: bool = False) -> list[Split]:
+    """Divide a split into stratified parts, each in the order of the original; see `stratify`.
+
+    in_place: reorder its targets instead of copying them, see `divide_in_place`
+    """
     part_of_row = stratify(split.targets, fractions, seed, split.groups)
-    return [select(split, np.flatnonzero(part_of_row == part)) for part in range(len(fractions))]
+    return (divide_in_place if in_place else select_parts)(split, part_of_row, len(fractions))
 
 
-def draw_splits(everything: Split, options: DrawOptions) -> dict[str, Split]:
-    """Train, val and test by the fractions of the options, for a source without splits."""
+def draw_splits(everything: Split, options: DrawOptions, *, in_place: bool = False) -> dict[str, Split]:
+    """Train, val and test by the fractions of the options, for a source without splits.
+
+    in_place: reorder the targets instead of copying them, see `divide_in_place`
+    """
     train_fraction = 1 - options.val_fraction - options.test_fraction
     if train_fraction <= 0:
         raise InputError(
@@ -128,7 +147,8 @@ def draw_splits(everything: Split, options: DrawOptions) -> dict[str, Split]:
         )
     fractions = {"train": train_fraction, "val": options.val_fraction, "test": options.test_fraction}
     wanted = {name: fraction for name, fraction in fractions.items() if fraction > 0}
-    parts = dict(zip(wanted, cut_split(everything, list(wanted.values()), options.seed), strict=True))
+    cut = cut_split(everything, list(wanted.values()), options.seed, in_place=in_place)
+    parts = dict(zip(wanted, cut, strict=True))
     empty = [name for name, part in parts.items() if not len(part)]
     if empty:
         raise InputError(
@@ -138,15 +158,19 @@ def draw_splits(everything: Split, options: DrawOptions) -> dict[str, Split]:
     return parts
 
 
-def finish_splits(splits: dict[str, Split], options: ReaderOptions) -> dict[str, Split]:
+def finish_splits(
+    splits: dict[str, Split], options: ReaderOptions, *, in_place: bool = False
+) -> dict[str, Split]:
     """Apply the validation split and the subset that a reader's options request.
 
     The validation split comes first, so that every subset of a data-size study is judged on the same `val`.
+
+    in_place: reorder the targets of train instead of copying them, see `divide_in_place`
     """
     splits = dict(splits)
     fraction = options.val_fraction if isinstance(options, CutOptions) else 0.0
     if fraction > 0 and "train" in splits and "val" not in splits:
-        train, val = cut_split(splits["train"], (1 - fraction, fraction), options.seed)
+        train, val = cut_split(splits["train"], (1 - fraction, fraction), options.seed, in_place=in_place)
         if not len(train) or not len(val):
             raise InputError(
                 f"val_fraction={fraction} of {len(splits['train'])} training images leaves a split empty; "

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 _Place = tuple[dict[str, Any], str]
 """The table of parameters or buffers that a module has, and the name of one of them."""
@@ -53,7 +54,12 @@ class MovingAverage(nn.Module):
                 followed.append(current)
             else:
                 tensor.copy_(current)
-        torch._foreach_lerp_(averaged, followed, 1 - decay)
+        for is_sharded in (False, True):  # parameters may be, buffers never are
+            chosen = [place for place, t in enumerate(averaged) if isinstance(t, DTensor) == is_sharded]
+            if chosen:
+                torch._foreach_lerp_(
+                    [averaged[place] for place in chosen], [followed[place] for place in chosen], 1 - decay
+                )
 
 
 def _places(model: nn.Module, constant: Collection[str]) -> list[_Place]:

@@ -46,11 +46,28 @@ def _signals_wait() -> Iterator[None]:
         signal.raise_signal(number)
 
 
-class LastCheckpoint(Checkpoint):
-    """Saves the state of training at the end of every epoch, after validation."""
+def ends_section(batch_index: int, steps: int | None, trainer: Trainer) -> bool:
+    """Whether a checkpoint follows a batch inside an epoch.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    steps: of the optimiser between two of them; None for none
+    """
+    num_done = batch_index + 1
+    if steps is None or num_done >= trainer.num_training_batches:
+        return False
+    return num_done % (steps * trainer.accumulate_grad_batches) == 0
+
+
+class LastCheckpoint(Checkpoint):
+    """Saves the state of training at the end of every epoch, after validation, and every so many steps."""
+
+    def __init__(self, path: Path, steps: int | None = None) -> None:
+        self.path, self.steps = path, steps
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if ends_section(batch_idx, self.steps, trainer):
+            trainer.save_checkpoint(self.path)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         trainer.save_checkpoint(self.path)

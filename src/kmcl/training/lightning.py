@@ -8,7 +8,9 @@ from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO  # noqa: E402
 from pytorch_lightning import Callback, LightningModule, Trainer  # noqa: E402
 from pytorch_lightning.accelerators import AcceleratorRegistry  # noqa: E402
 from pytorch_lightning.callbacks import Checkpoint, EarlyStopping  # noqa: E402
+from pytorch_lightning.core.optimizer import LightningOptimizer  # noqa: E402
 from pytorch_lightning.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger  # noqa: E402
+from pytorch_lightning.strategies import ModelParallelStrategy  # noqa: E402
 
 __all__ = [
     "AcceleratorRegistry",
@@ -16,8 +18,10 @@ __all__ = [
     "Checkpoint",
     "EarlyStopping",
     "LightningModule",
+    "LightningOptimizer",
     "Logger",
     "MLFlowLogger",
+    "ModelParallelStrategy",
     "TensorBoardLogger",
     "TorchCheckpointIO",
     "Trainer",

@@ -68,10 +68,13 @@ def make_optimiser(
     """
     groups = parameter_groups(classifier, settings)
     optimiser = optim.Adam(groups, lr=settings.learning_rate, foreach=True)
+    rise = settings.warmup_fraction
+    if rise * max(num_steps, 2) == 1:
+        rise *= 1 + 1e-9  # torch divides by the number of steps after the first in which the rate rises
     schedule = optim.lr_scheduler.OneCycleLR(
         optimiser,
         max_lr=[group["lr"] for group in groups],
         total_steps=max(num_steps, 2),
-        pct_start=settings.warmup_fraction,
+        pct_start=rise,
     )
     return optimiser, schedule

@@ -12,6 +12,7 @@ from rich.console import Console
 from kmcl.data import Dataset, open_dataset
 from kmcl.data.loading import BatchLoader, LoaderSettings, make_eval_loader, make_train_loader
 from kmcl.data.selection import select, take_fraction
+from kmcl.data.target_pairs import has_any
 from kmcl.errors import InputError
 from kmcl.models.classifier import Classifier
 from kmcl.training.feature_cache import FeatureCache
@@ -53,7 +54,7 @@ def take_part(settings: TrainingSettings, dataset: Dataset) -> Dataset:
     if data.train_fraction < 1:
         part = take_fraction(dataset.splits["train"], data.train_fraction, settings.optimisation.seed)
         dataset = replace(dataset, splits=dataset.splits | {"train": part})
-    if not (dataset.splits["train"].targets == 1).any():
+    if not has_any(dataset.splits["train"].targets):
         raise InputError(f"{dataset.name}: no image of the train split carries any label")
     wish = settings.evaluation.guarantee_wish
     if wish is not None:

@@ -143,6 +143,9 @@ class OptimisationSettings(SettingsGroup):
     )
     accumulate: int = Field(1, ge=1, description="batches over which the gradient of a step is accumulated")
     clip_norm: float | None = Field(None, gt=0, description="largest gradient norm")
+    checkpoint_steps: int | None = Field(
+        None, ge=1, description="steps between checkpoints inside an epoch; one at its end if not given"
+    )
     patience: int | None = Field(None, ge=1, description="epochs without a better val mAP before stopping")
     seed: int = Field(0, ge=0, description="of initial values, batches and augmentation")
 
@@ -182,6 +185,11 @@ class MachineSettings(SettingsGroup):
         None, ge=1, description="processes or accelerators on this machine; all if not given"
     )
     nodes: int = Field(1, ge=1, description="machines")
+    strategy: Literal["ddp", "fsdp"] = Field(
+        "ddp",
+        description="of several processes: ddp: each holds the whole model; fsdp: each holds a part of its "
+        "weights, gradients and optimiser state, for encoders that do not fit",
+    )
     accelerator: str = Field("auto", description="auto, cpu, cuda, mps")
 
 

@@ -19,9 +19,11 @@ from kmcl.methods import LossTerms, MethodOptions, find_method
 from kmcl.methods.output import HeadOutput
 from kmcl.models.classifier import Classifier
 from kmcl.training.average import MovingAverage
+from kmcl.training.checkpoints import ends_section
 from kmcl.training.lightning import LightningModule
 from kmcl.training.optimisation import make_optimiser
 from kmcl.training.settings import OptimisationSettings
+from kmcl.training.sharding import ShardedStrategy, gather_whole, shard, share_buffers, without_weights
 from kmcl.training.unknown_labels import IGNORED, UnknownLabels
 
 
@@ -85,8 +87,26 @@ class ClassificationTask(LightningModule):
                 constant=[f"encoder.backbone.{name}" for name in classifier.encoder.frozen_tensors()],
             )
         self._encoder_parameters = [p for p in classifier.encoder.parameters() if p.requires_grad]
+        # Where the weights are sharded; in a tuple, since Lightning would fill a module's missing weights.
+        self._modules_alone: tuple[Classifier, ...] = ()
+        self._trains_head_alone = False
         self.best: Best | None = None
         self._val_scores: list[tuple[Tensor, Tensor, Tensor | None]] = []
+
+    @property
+    def is_sharded(self) -> bool:
+        return isinstance(self.trainer.strategy, ShardedStrategy)
+
+    def configure_model(self) -> None:
+        strategy = self.trainer.strategy
+        if not isinstance(strategy, ShardedStrategy) or self._modules_alone:
+            return
+        self._modules_alone = (without_weights(self.classifier),)
+        mesh = strategy.device_mesh["data_parallel"]
+        shard(self.classifier, mesh)
+        if self.average is not None:
+            shard(self.average.model, mesh)  # type: ignore[arg-type]
+        self._encoder_parameters = [p for p in self.classifier.encoder.parameters() if p.requires_grad]
 
     def configure_optimizers(self) -> Any:
         optimiser, schedule = make_optimiser(
@@ -94,16 +114,42 @@ class ClassificationTask(LightningModule):
         )
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
+    def on_train_start(self) -> None:
+        loop = self.trainer.fit_loop
+        if loop.restarted_mid_epoch:
+            num_done = loop.epoch_loop.batch_progress.current.ready
+            self.trainer.train_dataloader.skip(num_done)  # type: ignore[union-attr]
+            self._begin_section(num_done)
+
     def on_train_epoch_start(self) -> None:
-        # Dropout and stochastic depth draw from this generator: an epoch is the same whether or not training
-        # was resumed before it.
-        torch.manual_seed(_epoch_seed(self.settings.seed, self.current_epoch, self.global_rank))
+        self._begin_section()
+
+    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_index: int) -> None:
+        if ends_section(batch_index, self.settings.checkpoint_steps, self.trainer):
+            self._begin_section(batch_index + 1)
+
+    def _begin_section(self, num_done: int = 0) -> None:
+        """Before the first batch of an epoch and after each checkpoint inside it: what follows is the same
+        whether or not training was resumed there. Dropout and stochastic depth draw from this generator.
+
+        num_done: batches of the epoch before it
+        """
+        place = (self.current_epoch, self.global_rank, *([num_done] if num_done else []))
+        torch.manual_seed(_section_seed(self.settings.seed, *place))
         if self.settings.head_epochs:
             self._train_head_alone(self.current_epoch < self.settings.head_epochs)
 
     def _train_head_alone(self, alone: bool) -> None:
+        self._trains_head_alone = alone
+        if self.trainer.world_size > 1:
+            return  # processes agreed at the start on which gradients they exchange: they are dropped below
         for parameter in self._encoder_parameters:
             parameter.requires_grad_(not alone)
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        if self.trainer.world_size > 1 and self._trains_head_alone:
+            for parameter in self._encoder_parameters:
+                parameter.grad = None
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         try:
@@ -122,6 +168,10 @@ class ClassificationTask(LightningModule):
         super().optimizer_step(*args, **kwargs)
         if self.average is not None:
             self.average.update(self.classifier)
+
+    def on_validation_epoch_start(self) -> None:
+        if self.is_sharded:
+            share_buffers(self)
 
     def validation_step(self, batch: Batch, batch_index: int) -> None:
         output = self.score(self.classifier, batch.images)
@@ -150,12 +200,19 @@ class ClassificationTask(LightningModule):
             if self.best is None or not val_map <= self.best.val_map:  # NaN: keep the newest
                 self.best = Best(val_map, self.current_epoch, is_average)
                 better = self.average.model if is_average and self.average is not None else self.classifier
+                whole = self.whole(better)  # type: ignore[arg-type]
                 if self.trainer.is_global_zero:
-                    self.on_better(better, self.best)  # type: ignore[arg-type]
+                    self.on_better(whole, self.best)
         if self.best is not None:
             self.log("val/map_best", self.best.val_map, rank_zero_only=True)
-        if self.trainer.is_global_zero:
+        if self.trainer.is_global_zero or self.is_sharded:
             self._log_train_map()
+
+    def whole(self, classifier: Classifier) -> Classifier:
+        """The classifier with all its weights, in the first process; every process must call this."""
+        if not self._modules_alone:
+            return classifier
+        return gather_whole(classifier, *self._modules_alone)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["best"] = None if self.best is None else asdict(self.best)
@@ -222,5 +279,5 @@ class ClassificationTask(LightningModule):
         )
 
 
-def _epoch_seed(seed: int, epoch: int, rank: int) -> int:
-    return int(np.random.SeedSequence([seed, epoch, rank]).generate_state(1, np.uint64)[0] >> 1)
+def _section_seed(*numbers: int) -> int:
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)

@@ -58,6 +58,7 @@ from kmcl.training.run_data import RunData, open_run_dataset
 from kmcl.training.run_folder import RunFolder
 from kmcl.training.schedule import Clock
 from kmcl.training.settings import TrainingSettings
+from kmcl.training.sharding import ShardedStrategy, check_sharding
 from kmcl.training.starting import no_folder_if_start_fails, with_absolute_paths, with_image_size
 from kmcl.training.task import ClassificationTask
 from kmcl.training.tracking import Tracking, check_tracking
@@ -90,6 +91,7 @@ def train(
     began = time.monotonic() if began is None else began
     check_accelerator(settings.machine.accelerator, settings.machine.devices)
     check_tracking(settings)
+    check_sharding(settings)
     run, settings = RunFolder(folder), with_absolute_paths(settings)
     callbacks = (*callbacks, WatchProcesses(on_lost_process))
     if not is_first_process():
@@ -125,6 +127,7 @@ def resume(
     settings = with_processes_to_resume(settings, devices, nodes)
     check_accelerator(settings.machine.accelerator, settings.machine.devices)
     check_tracking(settings)
+    check_sharding(settings)
     if run.checkpoint.is_file():
         check_checkpoint(run.checkpoint)
     callbacks = (WatchProcesses(on_lost_process),)
@@ -186,11 +189,13 @@ class _Training:
             if self.settings.recipe.to_choose:
                 self._complete_settings()
             trainer, task = self._fit(tracking)
+            if "val" not in self.dataset.splits:  # to choose the best weights on
+                last = self.classifier if task.average is None else task.average.model
+                last = task.whole(last)  # type: ignore[arg-type]
+                if trainer.is_global_zero:
+                    self._save(last)
             if not trainer.is_global_zero:
                 return {}
-            if "val" not in self.dataset.splits:
-                last = self.classifier if task.average is None else task.average.model
-                self._save(last)  # no val split to choose the best weights on
             metrics = self._finalisation().run_to_metrics(task.best)
             tracking.finish(metrics)
             failed = False
@@ -246,7 +251,7 @@ class _Training:
         callbacks: list[Any] = [
             history,
             TrainingProgress(self.console, history),
-            LastCheckpoint(self.run.checkpoint),
+            LastCheckpoint(self.run.checkpoint, settings.checkpoint_steps),
         ]
         callbacks.extend(self.callbacks)
         val_split = self.dataset.splits.get("val")
@@ -257,7 +262,7 @@ class _Training:
             accelerator=machine.accelerator,
             devices=machine.devices or "auto",
             num_nodes=machine.nodes,
-            strategy="ddp" if num_processes > 1 else "auto",
+            strategy=_strategy(machine.strategy, num_processes),
             precision=PRECISIONS[machine.precision],  # type: ignore[arg-type]
             max_epochs=settings.epochs,
             accumulate_grad_batches=settings.accumulate,
@@ -284,7 +289,7 @@ class _Training:
         )
         process = trainer.global_rank, trainer.world_size
         train_loader = self.data.train_loader(*process)
-        if trainer.is_global_zero:
+        if trainer.is_global_zero or isinstance(trainer.strategy, ShardedStrategy):
             task.train_sample = self.data.train_sample_loader()
         val_loaders = [] if val_split is None else [self.data.eval_loader("val", *process)]
         self.data.cache_evaluated_splits(*process)
@@ -317,6 +322,13 @@ def _describe(settings: TrainingSettings, dataset: Dataset, options: MethodOptio
     )
 
 
+def _strategy(name: str, num_processes: int) -> Any:
+    """Lightning's strategy; one process needs none."""
+    if num_processes == 1:
+        return "auto"
+    return ShardedStrategy(num_processes) if name == "fsdp" else "ddp"
+
+
 def _silent() -> Console:
     return Console(quiet=True)
 
@@ -327,3 +339,5 @@ def _quieten_lightning() -> None:
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="pytorch_lightning")
     warnings.filterwarnings("ignore", module="lightning_fabric")
+    # Of sharded weights, about operations in place on the output: there are none.
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view")

@@ -11,6 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from kmcl.data.dataset import UNKNOWN
+from kmcl.data.target_pairs import count_images, has_any
 from kmcl.losses.unknown_labels import UnknownTreatment, complete_targets, weak_negative_weight
 from kmcl.methods import LossTerms
 from kmcl.methods.output import HeadOutput
@@ -41,16 +43,16 @@ class UnknownLabels:
         """As the settings say; `auto` depends on whether any label is known to be absent."""
         treatment = settings.unknown
         if treatment == "auto":
-            treatment = "ignore" if (train_targets == 0).any() else WITHOUT_NEGATIVES
+            treatment = "ignore" if has_any(train_targets, 0) else WITHOUT_NEGATIVES
         return cls(treatment, settings.large_loss_share)
 
     def notice(self, train_targets: npt.NDArray[np.int8]) -> str | None:
         """A sentence for users; None where nothing is unknown."""
-        share = float((train_targets == -1).mean())
+        share = count_images(train_targets, UNKNOWN).sum() / max(train_targets.size, 1)
         if not share:
             return None
         text = f"{100 * share:.0f} % of the labels of train are unknown: --unknown {self.treatment}"
-        if not (train_targets == 0).any():
+        if not has_any(train_targets, 0):
             text += "; no label is known to be absent"
         return text
 

@@ -29,6 +29,7 @@ from kmcl.data.readers.split_names import split_of_file
 from kmcl.data.recognition import is_coco
 from kmcl.data.source_cache import Arrays
 from kmcl.data.splitting import draw_splits, finish_splits
+from kmcl.data.target_pairs import has_any
 from kmcl.errors import InputError
 from kmcl.home_folder import expand_home
 
@@ -72,7 +73,7 @@ def read_coco(location: Path, options: CocoOptions) -> Dataset:
         splits[name] = Split(images, _targets(arrays, labels, options.unlisted))
         if num_stray := int(arrays["num_stray"]):
             notes.append(f"{path.name}: {num_stray} annotations are of images that it does not list")
-    if not any((split.targets == 1).any() for split in splits.values()):
+    if not any(has_any(split.targets) for split in splits.values()):
         raise InputError(f"COCO annotations {next(iter(files.values()))}: no image has an annotation")
     if "" in splits:
         splits = draw_splits(splits[""], options)

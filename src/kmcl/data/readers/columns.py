@@ -26,6 +26,7 @@ from kmcl.data.readers.split_names import SPLIT_SPELLINGS, given_splits
 from kmcl.data.readers.table_rows import TableRows
 from kmcl.data.readers.table_targets import LabelTargets, Unlisted, targets_from_columns
 from kmcl.data.splitting import draw_splits, finish_splits
+from kmcl.data.target_pairs import has_any
 from kmcl.errors import InputError, suggest
 
 SPLIT_COLUMNS = ("split",)
@@ -74,16 +75,18 @@ def labelled_dataset(
     name: str,
     notes: Sequence[str] = (),
 ) -> Dataset:
-    """The dataset of a table's rows, whose images and targets are these."""
+    """The dataset of a table's rows, whose images and targets are these. It takes over the targets."""
     split_column, group_column = _split_and_group(table, options)
     groups = np.array(table.column(group_column)) if group_column else None
     lines = np.array(table.lines, dtype=np.int64) if table.has_lines else None
     everything = Split(images, labelled.targets, groups=groups, lines=lines)
+    in_place = labelled.targets.flags.writeable
     if split_column is not None:
-        splits = _splits_of_column(table, everything, split_column)
+        splits = given_splits(everything, _split_names(table, split_column), in_place=in_place)
     else:
-        splits = draw_splits(everything, options)
-    return Dataset(name, labelled.labels, finish_splits(splits, options), (*labelled.notes, *notes))
+        splits = draw_splits(everything, options, in_place=in_place)
+    splits = finish_splits(splits, options, in_place=in_place)
+    return Dataset(name, labelled.labels, splits, (*labelled.notes, *notes))
 
 
 def read_targets(
@@ -98,7 +101,7 @@ def read_targets(
     given:  targets from elsewhere, which columns of the table may complete
     """
     labelled = _read_targets(table, options, {*others, *_split_and_group(table, options)}, given)
-    if not (labelled.targets == 1).any():
+    if not has_any(labelled.targets):
         noun = "image" if table.kind == "table" else "row"
         raise InputError(f"{table.title}: no {noun} carries any label, every target is 0 or unknown")
     return labelled
@@ -200,7 +203,7 @@ def _name_columns(table: TableRows, options: LabelColumnOptions) -> tuple[str, .
     return numbered_columns(table) if usual is None else (usual,)
 
 
-def _splits_of_column(table: TableRows, everything: Split, column: str) -> dict[str, Split]:
+def _split_names(table: TableRows, column: str) -> list[str]:
     names = []
     problems = []
     for cell, line in zip(table.column(column), table.lines, strict=True):
@@ -214,4 +217,4 @@ def _splits_of_column(table: TableRows, everything: Split, column: str) -> dict[
             names.append(name)
     if problems:
         raise table.row_error(problems)
-    return given_splits(everything, names)
+    return names

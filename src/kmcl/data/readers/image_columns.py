@@ -105,5 +105,5 @@ def _image_paths(table: TableRows, column: str, root: Path, allow_outside: bool)
 def _leads_outside(path: str, folders: Iterable[str]) -> bool:
     """Whether a path leaves the folder, which is known by several names."""
     if not os.path.isabs(path):
-        return os.path.normpath(path).startswith("..")
+        return ".." in path and os.path.normpath(path).startswith("..")
     return not any(Path(os.path.normpath(path)).is_relative_to(folder) for folder in folders)

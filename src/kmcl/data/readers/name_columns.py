@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import chain
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +30,9 @@ def numbered_columns(table: TableRows) -> tuple[str, ...]:
     if len(matches) < 2 or len({match[1].lower() for match in matches}) > 1:
         return ()
     columns = tuple(match[0] for match in matches)
-    has_names = any(cell.lower() not in CELL_VALUES for name in columns for cell in table.column(name))
-    return columns if has_names else ()
+    pick = itemgetter(*(table.header.index(name) for name in columns))
+    cells = set(chain.from_iterable(map(pick, table.rows)))
+    return columns if any(cell.strip().lower() not in CELL_VALUES for cell in cells) else ()
 
 
 def targets_from_names(
@@ -52,23 +55,24 @@ def targets_from_names(
     if len(columns) > 1 and separator is None:
         separator = "\n"
     read = [read_names(table, column, separator) for column in columns]
-    lists = [[name for part in parts for name in part] for parts in zip(*read, strict=True)]
-    has_none = np.array([row == [NO_LABEL] for row in lists], dtype=np.bool_)
+    lists = read[0]
+    if len(columns) > 1:
+        lists = [tuple(chain.from_iterable(parts)) for parts in zip(*read, strict=True)]
+    has_none = np.array([row == (NO_LABEL,) for row in lists], dtype=np.bool_)
     drops_none = (
         has_none.any()
         and NO_LABEL not in (names or ())
-        and all(row == [NO_LABEL] or NO_LABEL not in row for row in lists)
+        and all(row == (NO_LABEL,) or NO_LABEL not in row for row in lists)
     )
     if drops_none:
-        lists = [[] if none else row for row, none in zip(lists, has_none, strict=True)]
+        lists = [() if none else row for row, none in zip(lists, has_none, strict=True)]
     labels = tuple(names) if names else tuple(sorted({name for row in lists for name in row}))
     if not labels:
         raise InputError(f"{table.title}: column {columns[0]!r} names no label in any row")
     position = {name: index for index, name in enumerate(labels)}
-    rest = UNKNOWN if unlisted == "unknown" else 0
-    targets: npt.NDArray[np.int8] = np.full((len(lists), len(labels)), rest, dtype=np.int8)
-    if drops_none:
-        targets[has_none] = 0
+    targets: npt.NDArray[np.int8] = np.zeros((len(lists), len(labels)), dtype=np.int8)
+    if unlisted == "unknown":
+        targets[~has_none if drops_none else slice(None)] = UNKNOWN
     unannotated = sorted(set().union(*(table.unannotated.get(column, ()) for column in columns)))
     targets[unannotated] = UNKNOWN
     problems: list[RowProblem] = []
@@ -89,17 +93,21 @@ def targets_from_names(
     return LabelTargets(labels, targets, tuple(notes))
 
 
-def read_names(table: TableRows, column: str, separator: str | None) -> list[list[str]]:
+def read_names(table: TableRows, column: str, separator: str | None) -> list[tuple[str, ...]]:
     """The names in each cell of a column."""
     cells = table.column(column)
     if is_list_column(cells):
         return _read_lists(table, column, cells)
     separator = separator or _guess_separator(table, column, cells)
-    return [[name for name in (part.strip() for part in cell.split(separator)) if name] for cell in cells]
+    known: dict[str, str] = {}  # one string for all cells with the same name
+    return [
+        tuple([known.setdefault(name, name) for part in cell.split(separator) if (name := part.strip())])
+        for cell in cells
+    ]
 
 
-def _read_lists(table: TableRows, column: str, cells: Sequence[str]) -> list[list[str]]:
-    lists: list[list[str]] = []
+def _read_lists(table: TableRows, column: str, cells: Sequence[str]) -> list[tuple[str, ...]]:
+    lists: list[tuple[str, ...]] = []
     problems: list[RowProblem] = []
     for cell, line in zip(cells, table.lines, strict=True):
         names = parse_list(cell) if cell else []
@@ -108,7 +116,7 @@ def _read_lists(table: TableRows, column: str, cells: Sequence[str]) -> list[lis
             kind = f"column {column!r} has lists, and other cells that are none"
             problems.append(RowProblem(line, message, kind, cell))
         else:
-            lists.append(names)
+            lists.append(tuple(names))
     if problems:
         raise table.row_error(problems)
     return lists

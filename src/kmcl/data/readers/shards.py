@@ -20,13 +20,13 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from kmcl.data.dataset import Dataset, ImageStore, Split
+from kmcl.data.dataset import SPLIT_NAMES, Dataset, ImageStore, Split
 from kmcl.data.readers.litdata_chunks import open_chunks, search_chunks
 from kmcl.data.readers.options import CutOptions, Names
 from kmcl.data.readers.reader import Reader
 from kmcl.data.readers.sample_labels import LabelPairs, SampleLabels, groups_of, targets_of
-from kmcl.data.readers.split_names import SPLIT_SPELLINGS
-from kmcl.data.selection import JoinedImages, select
+from kmcl.data.readers.split_names import SPLIT_SPELLINGS, numbered_splits
+from kmcl.data.selection import JoinedImages
 from kmcl.data.shard_places import ShardFolder, find_shards, read_text
 from kmcl.data.shard_writing import FORMAT, INDEX
 from kmcl.data.source_cache import Arrays, cached_arrays
@@ -65,10 +65,10 @@ def read_shards(location: Path, options: ShardOptions) -> Dataset:
     else:
         images = TarImages(shards, found["members"].astype(np.bytes_), found["places"].astype(np.int64))
     everything = Split(images, targets, groups=groups_of(found))
-    of_shard = np.array([split_of(name) for name in folder.shards])
-    of_row = of_shard[found["places"][:, 0].astype(np.int64)]
-    splits = {name: select(everything, np.flatnonzero(of_row == name)) for name in np.unique(of_row).tolist()}
-    return Dataset(folder.name, labels, finish_splits(splits, options))
+    split_of_shard = np.array([SPLIT_NAMES.index(split_of(name)) for name in folder.shards])
+    split_of_row = split_of_shard[found["places"][:, 0].astype(np.int64)]
+    splits = numbered_splits(everything, split_of_row, in_place=True)
+    return Dataset(folder.name, labels, finish_splits(splits, options, in_place=True))
 
 
 def _search(shards: Sequence[Archive]) -> Arrays:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from kmcl.data.dataset import SPLIT_NAMES, Split
 from kmcl.data.readers.options import DrawOptions
-from kmcl.data.selection import select
+from kmcl.data.selection import divide_in_place, select_parts
 from kmcl.data.splitting import draw_splits
 from kmcl.errors import InputError, suggest
 
@@ -50,8 +51,17 @@ def divide(everything: Split, names: Sequence[str], options: DrawOptions, source
     return given_splits(everything, [SPLIT_SPELLINGS[name.lower()] for name in names])
 
 
-def given_splits(everything: Split, names: Sequence[str]) -> dict[str, Split]:
-    """The rows of each split; `names` has train, val or test for each row."""
-    assigned = np.array(names)
-    rows = {name: np.flatnonzero(assigned == name) for name in SPLIT_NAMES}
-    return {name: select(everything, indices) for name, indices in rows.items() if len(indices)}
+def given_splits(everything: Split, names: Sequence[str], *, in_place: bool = False) -> dict[str, Split]:
+    """The rows of each split; `names` has train, val or test for each row.
+
+    in_place: reorder the targets instead of copying them, see `divide_in_place`
+    """
+    return numbered_splits(everything, np.array([*map(SPLIT_NAMES.index, names)]), in_place=in_place)
+
+
+def numbered_splits(
+    everything: Split, part_of_row: npt.NDArray[np.int64], *, in_place: bool = False
+) -> dict[str, Split]:
+    """As `given_splits`, with the place of each row's split in SPLIT_NAMES instead of its name."""
+    parts = (divide_in_place if in_place else select_parts)(everything, part_of_row, len(SPLIT_NAMES))
+    return {name: part for name, part in zip(SPLIT_NAMES, parts, strict=True) if len(part)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,8 +36,8 @@ class TableRows:
 
     path: Path | None
     header: tuple[str, ...]
-    rows: list[list[str]]
-    lines: list[int]
+    rows: Sequence[Sequence[str]]
+    lines: Sequence[int]
     stored: Mapping[str, ImageStore] = field(default_factory=dict)
     kind: str = "table"
     unannotated: Mapping[str, frozenset[int]] = field(default_factory=dict)
@@ -80,13 +81,13 @@ def read_rows(path: Path, encoding: str = "utf-8") -> TableRows:
 def _read_delimited(path: Path, text: TextIO) -> TableRows:
     """Line by line: the text of a large table is never in memory as a whole."""
     reader = csv.reader(text, delimiter=_delimiter(path, text))
-    rows: list[list[str]] = []
-    lines: list[int] = []
+    rows: list[tuple[str, ...]] = []
+    lines = array("q")
     problems: list[RowProblem] = []
     header: tuple[str, ...] | None = None
     try:
         for row in reader:
-            if not any(cell.strip() for cell in row):
+            if not any(map(str.strip, row)):
                 continue
             if header is None:
                 header = check_header(f"table {path} line {reader.line_num}", row)
@@ -99,7 +100,7 @@ def _read_delimited(path: Path, text: TextIO) -> TableRows:
                 kind = f"another number of values than the {len(header)} of the header"
                 problems.append(RowProblem(reader.line_num, message, kind))
                 continue
-            rows.append(row)
+            rows.append(tuple(row))  # which the garbage collector, unlike lists, need not look through
             lines.append(reader.line_num)
     except csv.Error as error:
         raise InputError(f"table {path} line {reader.line_num}: {error}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from kmcl.data.dataset import UNKNOWN
 from kmcl.data.readers.row_problems import RowProblem, shown_value
 from kmcl.data.readers.table_rows import TableRows
+from kmcl.data.target_pairs import blocks_of_rows
 
 Unlisted = Literal["unknown", "absent"]
 """What a label is in a row that does not mention it."""
@@ -24,6 +26,7 @@ CELL_VALUES: dict[str, int] = {
     **dict.fromkeys(("0", "0.0", "false", "no", "n"), 0),
     **dict.fromkeys((*BLANKS, "?", "-1", "-1.0", "nan", "na", "n/a", "none", "null", "<na>"), UNKNOWN),
 }
+_BLANK, _BAD = 254, 253
 EXPECTED = "1, 0, or blank or -1 for unknown"
 
 
@@ -45,38 +48,43 @@ def targets_from_columns(
               cells than marks: who marks what is present with an x leaves the rest blank.
     """
     positions = [table.header.index(name) for name in columns]
-    values: dict[str, int | None] = {}
+    pick = itemgetter(*positions) if len(positions) > 1 else itemgetter(slice(positions[0], positions[0] + 1))
+    codes = _CellCodes()
     targets = np.empty((len(table.rows), len(columns)), dtype=np.int8)
-    bad: dict[str, list[tuple[int, str]]] = {name: [] for name in columns}
-    for index, (row, line) in enumerate(zip(table.rows, table.lines, strict=True)):
-        for label, position in enumerate(positions):
-            cell = row[position]
-            if cell not in values:
-                values[cell] = CELL_VALUES.get(cell.strip().lower())
-            value = values[cell]
-            if value is None:
-                bad[columns[label]].append((line, cell.strip()))
-            else:
-                targets[index, label] = value
-    if any(bad.values()):
-        raise table.row_error([problem for name in columns for problem in _problems(table, name, bad[name])])
-    written = {cell.strip().lower() for cell in values}
+    for index, row in enumerate(table.rows):
+        # A million rows of 200 columns: no arithmetic of Python's own for each cell.
+        targets[index] = np.frombuffer(bytes(map(codes.__getitem__, pick(row))), dtype=np.int8)
+    if _BAD in codes.values():
+        raise table.row_error([problem for name in columns for problem in _problems(table, name)])
+    written = {cell.strip().lower() for cell in codes}
     filled = written.difference(BLANKS)
     has_marks_alone = filled != written and bool(filled) and filled <= {*MARKS}
-    if unlisted == "absent" or (unlisted is None and has_marks_alone):
-        is_blank = np.array(
-            [[row[position].strip() in BLANKS for position in positions] for row in table.rows]
-        )
-        targets[is_blank] = 0
+    is_absent = unlisted == "absent" or (unlisted is None and has_marks_alone)
+    for _, block in blocks_of_rows(targets):
+        block[block == np.int8(_BLANK - 256)] = 0 if is_absent else UNKNOWN
     taken = "every filled cell is a mark (x), so a blank cell means absent; unlisted=unknown changes that"
     notes = (taken,) if has_marks_alone and unlisted is None else ()
     return LabelTargets(tuple(columns), targets, notes)
 
 
-def _problems(table: TableRows, column: str, bad: Sequence[tuple[int, str]]) -> list[RowProblem]:
+class _CellCodes(dict[str, int]):
+    """The byte of each cell that occurs: its target (-1 as 255), or that it is blank or no target."""
+
+    def __missing__(self, cell: str) -> int:
+        text = cell.strip().lower()
+        code = _BLANK if text in BLANKS else CELL_VALUES.get(text, _BAD - 256) % 256
+        self[cell] = code
+        return code
+
+
+def _problems(table: TableRows, column: str) -> list[RowProblem]:
     """A problem for each cell that is no target; one for the whole column if most of its cells are none."""
     kind = f"column {column!r} holds values other than {EXPECTED}"
-    num_filled = sum(1 for cell in table.column(column) if cell)
+    cells = table.column(column)
+    bad = [
+        (line, cell) for line, cell in zip(table.lines, cells, strict=True) if cell.lower() not in CELL_VALUES
+    ]
+    num_filled = sum(1 for cell in cells if cell)
     if len(bad) > max(1, num_filled / 2):
         examples = [shown_value(cell) for cell in dict.fromkeys(cell for _, cell in bad)][:2]
         message = f"{kind} in {len(bad)} of {len(table.rows)} rows, such as {' and '.join(examples)}"
