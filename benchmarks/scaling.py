@@ -71,7 +71,7 @@ def make_step(rank: int, count: int, sizes: Sizes):
 
     torch.manual_seed(0)
     labels = tuple(map(str, range(sizes.labels)))
-    options = read_options({"name": "kmcl"}).resolved(pretrained=True, labels=labels)
+    options = read_options({"name": "kmcl", "kernel": "isotropic"}).resolved(pretrained=True, labels=labels)
     classifier = build_classifier(ModelDescription(LabelRules(labels), options, ENCODER, sizes.size)).train()
     generator = torch.Generator().manual_seed(rank)
     images = torch.rand(sizes.images, 3, sizes.size, sizes.size, generator=generator)

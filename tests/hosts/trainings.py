@@ -24,6 +24,7 @@ SETTINGS = {
     "learning_rate": 2e-3,
     "batch_size": 20,
     "workers": 0,
+    "kernel": "isotropic",
     "query_width": 0,
     "posthoc": "none",
     "accelerator": "cpu",
