@@ -69,7 +69,7 @@ def test_the_configuration_follows_the_file(tmp_path: Path):
     path = tmp_path / "model.onnx"
     path.write_bytes(brightness_model(("one", "two")))
     model = OnnxPredictor(path)
-    text = triton_config("m", model.metadata, model.output_names)
+    text = triton_config("m", model.metadata, model.output_shapes)
     assert "unfamiliarity" not in text
     assert text.count("dims: [ 2 ]") == 2
     assert f"dims: [ 3, {SIDE}, {SIDE} ]" in text
