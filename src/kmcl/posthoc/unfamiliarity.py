@@ -94,7 +94,10 @@ class Unfamiliarity(PosthocPart):
         stages = encoder.statistic_widths[:NUM_STAGES] if encoder.num_frozen_stages else ()
         self.widths = (*stages, encoder.feature_dim)
         of_stages = [GaussianDistance(width) for width in stages]
-        distances = [*of_stages, DirectionResidual(encoder.feature_dim)]
+        distances: list[GaussianDistance | DirectionResidual] = [
+            *of_stages,
+            DirectionResidual(encoder.feature_dim),
+        ]
         self.distances = nn.ModuleList(distances)
         each = SUMMARY_SIZE // len(distances)
         self._summarised = [min(each, distance.directions.shape[1]) for distance in distances]
