@@ -9,10 +9,10 @@ replaces a share of the new ones by images with a label (its rate rises) or by u
 "fitted anew" thresholds, calibration and the scale of the unfamiliarity are those of the redrawn val, as they
 are those of val in a run.
 
---changed needs the images of the run. A val is drawn from both splits together, and 100 or 500 of the other
-images are changed and predicted: blurred with that deviation in pixels where the longer side has 256, or made
-darker by that factor. "nothing" leaves them as they are. The last columns count draws in which a check of the
-features showed drift, and draws with an alarm where these checks are left out.
+--changed needs the images of the run. In each draw 100 or 500 images of val are changed and predicted:
+blurred with that deviation in pixels where the longer side has 256, or made darker by that factor. They are
+compared with the other images of val. "nothing" leaves them as they are. The last columns count draws in
+which a check of the features showed drift, and draws with an alarm where these checks are left out.
 
 The first row compares val itself with random halves of test: these draws have val in common, and are not
 independent. Two lines say what that row means: whether the targets of val and test differ, which no model has
@@ -64,10 +64,10 @@ def main() -> None:
     val, test = predicted_images(of_val, rules), predicted_images(of_test, rules)
     both = PredictedImages(*(_stacked(*pair) for pair in zip(val, test, strict=True)))
     if arguments.changed:
-        changed = {"nothing": both} | {
+        changed = {"nothing": val} | {
             name: predict_changed(arguments.run, *name.split("=")) for name in arguments.changed.split(",")
         }
-        print_changed(rules.labels, both, changed, len(val.present), arguments.draws)
+        print_changed(rules.labels, val, changed, arguments.draws)
         return
     num_new = len(test.present) // 2
     print(f"alarms of draws of {num_new} new images, bound {100 * FALSE_ALARM_RATE:g} %\n")
@@ -157,13 +157,11 @@ def rate_of_halves(
 
 
 def predict_changed(run: Path, kind: str, amount: str) -> PredictedImages:
-    """What the model says of the images of val and test, changed."""
+    """What the model says of the images of val, changed."""
     predictor, settings = load_in_torch(run), RunFolder(run).read_settings()
-    splits = open_dataset(settings.data.spec, **settings.data.options).splits
+    val = open_dataset(settings.data.spec, **settings.data.options).splits["val"].images
     images = (
-        CHANGES[kind](split.images.load(row, min_side=predictor.image_size), float(amount))
-        for split in (splits["val"], splits["test"])
-        for row in range(len(split))
+        CHANGES[kind](val.load(row, min_side=predictor.image_size), float(amount)) for row in range(len(val))
     )
     found = list(predictor.predict_each(images))
     probabilities = np.array([[label.probability for label in one.labels] for one in found])
@@ -187,11 +185,7 @@ CHANGES: dict[str, Callable[[Pixels, float], Pixels]] = {
 
 
 def print_changed(
-    labels: tuple[str, ...],
-    both: PredictedImages,
-    changed: dict[str, PredictedImages],
-    num_val: int,
-    num_draws: int,
+    labels: tuple[str, ...], val: PredictedImages, changed: dict[str, PredictedImages], num_draws: int
 ) -> None:
     print("| changed | new images | draws | with an alarm | by the features | without their checks |")
     print("|---|---|---|---|---|---|")
@@ -199,9 +193,8 @@ def print_changed(
         for number in BATCHES:
             found = []
             for seed in range(num_draws):
-                order = np.random.default_rng(seed).permutation(len(both.present))
-                new = rows(images, order[num_val : num_val + number])
-                drift = find_drift(labels, rows(both, order[:num_val]), new)
+                order = np.random.default_rng(seed).permutation(len(val.present))
+                drift = find_drift(labels, rows(val, order[number:]), rows(images, order[:number]))
                 others = [one.p_value for one in drift.checks if not one.what.startswith("mean")]
                 by_features = any(one.what.startswith("mean") for one in drift.found)
                 found.append((bool(drift.found), by_features, holm(others).min() <= FALSE_ALARM_RATE))
