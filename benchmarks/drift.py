@@ -1,12 +1,18 @@
 """How often `kmcl monitor` gives an alarm: where nothing has changed, and where a shift was planted.
 
     python benchmarks/drift.py RUN [--draws 200]
+    python benchmarks/drift.py RUN --changed blur=1.5,dark=0.7 [--draws 200]
 
 RUN is a run with predictions of val and test. In each draw as many images as val has, and as many new ones as
 half of test, are drawn from both splits together, so that nothing differs but chance. A planted shift then
 replaces a share of the new ones by images with a label (its rate rises) or by unfamiliar ones. In the row
 "fitted anew" thresholds, calibration and the scale of the unfamiliarity are those of the redrawn val, as they
 are those of val in a run.
+
+--changed needs the images of the run. In each draw 100 or 500 images of val are changed and predicted:
+blurred with that deviation in pixels where the longer side has 256, or made darker by that factor. They are
+compared with the other images of val. "nothing" leaves them as they are. The last columns count draws in
+which a check of the features showed drift, and draws with an alarm where these checks are left out.
 
 The first row compares val itself with random halves of test: these draws have val in common, and are not
 independent. Two lines say what that row means: whether the targets of val and test differ, which no model has
@@ -16,26 +22,32 @@ a part in, and how many redrawn vals give as many alarms against halves of the o
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageFilter
 
 from guarantees import pooled
 from guarantees import rows as images_of
+from kmcl.data import open_dataset
 from kmcl.evaluation import Predictions
 from kmcl.evaluation.drift import FALSE_ALARM_RATE, PredictedImages, find_drift, holm, predicted_images
-from kmcl.evaluation.ranking import Values
 from kmcl.models.folder import read_description
+from kmcl.serving.loading import load_in_torch
 from kmcl.training.run_folder import RunFolder
 from uncertainty import rules_of
 
 SHARES = (0.02, 0.05, 0.1)
 MOST_UNFAMILIAR = 0.999
+BATCHES = (100, 500)
 HALVES = 10
 """Of each redrawn val, where its own rate of alarms is wanted."""
 
 Pair = tuple[PredictedImages, PredictedImages]
+Pixels = npt.NDArray[np.uint8]
 
 
 def main() -> None:
@@ -44,12 +56,19 @@ def main() -> None:
     )
     parser.add_argument("run", type=Path)
     parser.add_argument("--draws", type=int, default=200)
+    parser.add_argument("--changed", default="", metavar="NAME=AMOUNT,...", help="blur or dark")
     arguments = parser.parse_args()
     folder = RunFolder(arguments.run)
     rules = read_description(folder.model).rules
     of_val, of_test = (Predictions.load(folder.predictions_file(name)) for name in ("val", "test"))
     val, test = predicted_images(of_val, rules), predicted_images(of_test, rules)
     both = PredictedImages(*(_stacked(*pair) for pair in zip(val, test, strict=True)))
+    if arguments.changed:
+        changed = {"nothing": val} | {
+            name: predict_changed(arguments.run, *name.split("=")) for name in arguments.changed.split(",")
+        }
+        print_changed(rules.labels, val, changed, arguments.draws)
+        return
     num_new = len(test.present) // 2
     print(f"alarms of draws of {num_new} new images, bound {100 * FALSE_ALARM_RATE:g} %\n")
     print("| planted | share | draws | with an alarm |\n|---|---|---|---|")
@@ -62,10 +81,7 @@ def main() -> None:
     draws = [redrawn(both, len(val.present), num_new, draw) for draw in range(arguments.draws)]
     print_row("nothing", "", alarms(rules.labels, draws))
     pool = pooled(of_val, of_test)
-    anew = [
-        fitted_anew(pool, both.unfamiliarity, len(val.present), num_new, draw)
-        for draw in range(arguments.draws)
-    ]
+    anew = [fitted_anew(pool, both, len(val.present), num_new, draw) for draw in range(arguments.draws)]
     print_row("nothing, fitted anew", "", alarms(rules.labels, anew))
     few = draws[: arguments.draws // 4]
     rates = both.present.mean(axis=0)
@@ -99,18 +115,17 @@ def redrawn(both: PredictedImages, num_val: int, num_new: int, seed: int) -> Pai
     return rows(both, order[:num_val]), rows(both, order[num_val : num_val + num_new])
 
 
-def fitted_anew(
-    pool: Predictions, unfamiliarity: Values | None, num_val: int, num_new: int, seed: int
-) -> Pair:
-    """As `redrawn`, with what a run fits on val fitted on the redrawn one."""
+def fitted_anew(pool: Predictions, both: PredictedImages, num_val: int, num_new: int, seed: int) -> Pair:
+    """As `redrawn`, with what a run fits on val fitted on the redrawn one, which is nothing of features."""
     order = np.random.default_rng(seed).permutation(len(pool))
     parts = order[:num_val], order[num_val : num_val + num_new]
     rules = rules_of(images_of(pool, parts[0]))
     found = [predicted_images(images_of(pool, part), rules) for part in parts]
-    if unfamiliarity is None:
+    found = [one._replace(features=rows(both, part).features) for one, part in zip(found, parts, strict=True)]
+    if both.unfamiliarity is None:
         return found[0], found[1]
-    of_val = np.sort(unfamiliarity[parts[0]])
-    shares = [np.searchsorted(of_val, unfamiliarity[part]) / (num_val + 1) for part in parts]
+    of_val = np.sort(both.unfamiliarity[parts[0]])
+    shares = [np.searchsorted(of_val, both.unfamiliarity[part]) / (num_val + 1) for part in parts]
     return found[0]._replace(unfamiliarity=shares[0]), found[1]._replace(unfamiliarity=shares[1])
 
 
@@ -139,6 +154,52 @@ def rate_of_halves(
     val, others = rows(both, order[:num_val]), order[num_val:]
     halves = [rows(both, generator.permutation(others)[:num_new]) for _ in range(HALVES)]
     return float(np.mean(alarms(labels, [(val, half) for half in halves])))
+
+
+def predict_changed(run: Path, kind: str, amount: str) -> PredictedImages:
+    """What the model says of the images of val, changed."""
+    predictor, settings = load_in_torch(run), RunFolder(run).read_settings()
+    val = open_dataset(settings.data.spec, **settings.data.options).splits["val"].images
+    images = (
+        CHANGES[kind](val.load(row, min_side=predictor.image_size), float(amount)) for row in range(len(val))
+    )
+    found = list(predictor.predict_each(images))
+    probabilities = np.array([[label.probability for label in one.labels] for one in found])
+    return PredictedImages(
+        probabilities,
+        predictor.rules.decide(probabilities).present,
+        np.array([one.unfamiliarity for one in found], dtype=np.float64),
+        np.array([one.feature_summary for one in found], dtype=np.float64),
+    )
+
+
+def blurred(image: Pixels, deviation: float) -> Pixels:
+    radius = deviation * max(image.shape[:2]) / 256
+    return np.array(Image.fromarray(image).filter(ImageFilter.GaussianBlur(radius)))
+
+
+CHANGES: dict[str, Callable[[Pixels, float], Pixels]] = {
+    "blur": blurred,
+    "dark": lambda image, factor: (factor * image).astype(np.uint8),
+}
+
+
+def print_changed(
+    labels: tuple[str, ...], val: PredictedImages, changed: dict[str, PredictedImages], num_draws: int
+) -> None:
+    print("| changed | new images | draws | with an alarm | by the features | without their checks |")
+    print("|---|---|---|---|---|---|")
+    for name, images in changed.items():
+        for number in BATCHES:
+            found = []
+            for seed in range(num_draws):
+                order = np.random.default_rng(seed).permutation(len(val.present))
+                drift = find_drift(labels, rows(val, order[number:]), rows(images, order[:number]))
+                others = [one.p_value for one in drift.checks if not one.what.startswith("mean")]
+                by_features = any(one.what.startswith("mean") for one in drift.found)
+                found.append((bool(drift.found), by_features, holm(others).min() <= FALSE_ALARM_RATE))
+            cells = [f"{100 * rate:.1f} %" for rate in np.mean(found, axis=0)]
+            print("| " + " | ".join([name, str(number), str(num_draws), *cells]) + " |", flush=True)
 
 
 def print_row(planted: str, share: str, found: list[bool]) -> None:

@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from PIL import Image
+from typer.testing import CliRunner
 
+from brightness_onnx import brightness_model
+from kmcl.cli.app import make_app
 from kmcl.cli.prediction_forms import FORM_OF_SUFFIX, WRITERS, PredictionFiles
 from kmcl.cli.prediction_text import write_wide_csv
 from kmcl.errors import InputError
@@ -138,6 +142,33 @@ def test_the_unfamiliarity_is_the_last_column_of_tables(with_unfamiliarity, tmp_
         assert read["unfamiliarity"].max() == 0.999
 
 
+@pytest.mark.parametrize("wide", [False, True])
+def test_features_are_columns_where_they_are_wanted(predictions, wide, tmp_path: Path):
+    given = PredictionList(
+        replace(one, feature_summary=(float(number), -0.5)) for number, one in enumerate(predictions)
+    )
+    given.append(ImagePrediction("broken.png", (), "no image"))
+    columns = Columns(error=True, num_features=2)
+    for name in ("a.csv", "a.parquet"):
+        path = written(tmp_path / name, given, columns, wide=wide)
+        read = pd.read_csv(path) if name == "a.csv" else pd.read_parquet(path)
+        assert list(read.columns[-3:]) == ["feature_1", "feature_2", "error"]
+        assert read.groupby("image")["feature_1"].first().tolist()[:-1] == [0, 1, 2, 3, 4]
+        assert read[read["image"] == "broken.png"]["feature_2"].isna().all()
+        plain = written(tmp_path / f"plain-{name}", given, wide=wide).read_bytes()
+        assert b"feature_" not in plain
+    lines = [
+        json.loads(line) for line in written(tmp_path / "a.jsonl", given, columns).read_text().splitlines()
+    ]
+    assert [(line["feature_1"], line["feature_2"]) for line in lines[3:]] == [
+        (3.0, -0.5),
+        (4.0, -0.5),
+        (None,) * 2,
+    ]
+    with pytest.raises(InputError, match="column 'feature_2' for the images"):
+        write_wide_csv(io.StringIO(), given, columns, ("feature_2", "cat"))
+
+
 @pytest.mark.parametrize("form", ["csv", "jsonl", "table"])
 def test_every_form_has_the_unfamiliarity_if_the_model_gives_it(predictions, with_unfamiliarity, form):
     for given, known in ((predictions, False), (with_unfamiliarity, True)):
@@ -157,3 +188,24 @@ def test_every_form_has_the_unfamiliarity_if_the_model_gives_it(predictions, wit
 def test_a_notebook_says_that_a_picture_is_unfamiliar(predictions, with_unfamiliarity):
     assert with_unfamiliarity._repr_html_().count(SENTENCE) == 2
     assert SENTENCE not in predictions._repr_html_()
+
+
+def test_features_that_a_model_does_not_give_are_refused(tmp_path: Path):
+    pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+    picture, model = tmp_path / "a.png", tmp_path / "model.onnx"
+    Image.new("RGB", (9, 9)).save(picture)
+
+    def predict(*flags: str):
+        arguments = ["predict", str(model), str(picture), "--features", *flags]
+        return CliRunner().invoke(make_app(), arguments)
+
+    model.write_bytes(brightness_model(summary=True))
+    rows = pd.read_csv(io.StringIO(predict("--csv").stdout))
+    assert rows[["feature_1", "feature_2"]].to_numpy().tolist() == [[0.0, 0.0]]
+    refused = predict().exception
+    assert isinstance(refused, InputError)
+    assert str(refused) == "--features adds columns of numbers; give --output, --csv or --json with it"
+    model.write_bytes(brightness_model())
+    refused = predict("--csv").exception
+    assert isinstance(refused, InputError)
+    assert "model.onnx gives none: it has no post-hoc part unfamiliarity" in str(refused)

@@ -19,13 +19,15 @@ def test_a_saved_file_gives_the_same_predictions(tmp_path: Path) -> None:
         features=np.arange(200 * 3, dtype=np.float32).reshape(200, 3),
         groups=tuple(f"patient {index % 7}" if index % 3 else "" for index in range(200)),
         unfamiliarity=np.linspace(0, 1, 200, dtype=np.float32),
+        feature_summary=np.linspace(-3, 3, 400, dtype=np.float32).reshape(200, 2),
     )
     original.save(tmp_path / "val.npz")
     loaded = Predictions.load(tmp_path / "val.npz")
     assert loaded.labels == original.labels
     assert loaded.names == original.names
     assert loaded.groups == original.groups
-    for name in ("scores", "targets", "ignored", "sigma", "features", "unfamiliarity"):
+    names = ("scores", "targets", "ignored", "sigma", "features", "unfamiliarity", "feature_summary")
+    for name in names:
         np.testing.assert_array_equal(getattr(loaded, name), getattr(original, name))
         assert getattr(loaded, name).dtype == getattr(original, name).dtype
     assert [path.name for path in tmp_path.iterdir()] == ["val.npz"]
@@ -39,6 +41,7 @@ def test_absent_arrays_stay_absent(tmp_path: Path) -> None:
     assert loaded.features is None
     assert loaded.groups is None
     assert loaded.unfamiliarity is None
+    assert loaded.feature_summary is None
 
 
 def test_an_unfamiliarity_out_of_range_is_named() -> None:
@@ -51,6 +54,18 @@ def test_an_unfamiliarity_out_of_range_is_named() -> None:
     ):
         with pytest.raises(InputError, match=message):
             replace(plain, unfamiliarity=values)
+
+
+def test_a_summary_of_features_that_is_none_is_refused() -> None:
+    plain = from_arrays([[0.5], [0.25]], [[1], [0]])
+    for values, message in (
+        (np.zeros((1, 3), dtype=np.float32), "feature_summary must have 2 rows of float32, one per image"),
+        (np.zeros(2, dtype=np.float32), "feature_summary must have 2 rows"),
+        (np.zeros((2, 3)), "got shape .2, 3. of float64"),
+        (np.array([[0], [np.inf]], dtype=np.float32), f"must be finite; it is not for {plain.names[1]!r}"),
+    ):
+        with pytest.raises(InputError, match=message):
+            replace(plain, feature_summary=values)
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

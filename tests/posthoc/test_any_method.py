@@ -59,9 +59,12 @@ def test_logits_are_those_of_the_head_and_the_corrections(method):
                 expected = expected + correction
             if part.gives_unfamiliarity:
                 unfamiliarity = part.unfamiliarity(observations, expected)
+                summary = part.feature_summary(observations)
         found = classifier(images)
         torch.testing.assert_close(found.logits, expected)
         torch.testing.assert_close(found.unfamiliarity, unfamiliarity)
+        torch.testing.assert_close(found.feature_summary, summary)
+        assert classifier.summary_size == summary.shape[1]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -74,6 +77,7 @@ def test_a_model_is_saved_and_loaded_with_its_parts(method, tmp_path):
     with torch.no_grad():
         torch.testing.assert_close(loaded(images).logits, classifier(images).logits)
         torch.testing.assert_close(loaded(images).unfamiliarity, classifier(images).unfamiliarity)
+        torch.testing.assert_close(loaded(images).feature_summary, classifier(images).feature_summary)
 
 
 @pytest.mark.parametrize("method", ["kmcl", "asl", "mulsupcon"])

@@ -264,6 +264,9 @@ def test_parts_that_only_correct_give_none():
     with pytest.raises(NotImplementedError, match="KernelVote only corrects logits"):
         KernelVote(None, 3).unfamiliarity(torch.zeros(2, 1), torch.zeros(2, 3))
     assert not KernelVote.gives_unfamiliarity
+    with pytest.raises(NotImplementedError, match="KernelVote does not summarise features"):
+        KernelVote(None, 3).feature_summary(torch.zeros(2, 1))
+    assert KernelVote(None, 3).summary_size == 0
     assert Unfamiliarity.uses_taps(2)
     assert not Unfamiliarity.uses_taps(0)
 
@@ -277,3 +280,41 @@ def test_under_autocast_it_computes_in_float32():
             found = part.unfamiliarity(*given)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, exact)
+
+
+def test_features_are_summarised_along_the_main_directions():
+    """Those of the stage as principal components of unit variance, those of unit vectors by their SVD."""
+    part, smooth, asked = fitted_part()
+    encoder, images = small_encoder(), smooth(300)
+    seen, width = observed(part, encoder, images), part.widths[0]
+    part.fit_images(seen, torch.zeros(300, 3))
+    found = part.feature_summary(seen).double().numpy()
+    assert found.shape == (300, part.summary_size) == (300, 8)
+    stage, pooled = seen[:, :width].double().numpy(), seen[:, width:].double().numpy()
+    deviations = stage.std(axis=0)
+    stage = (stage - stage.mean(axis=0)) / np.where(deviations > 1e-6, deviations, np.inf)
+    components = np.linalg.svd(stage, full_matrices=False)[2][:4]
+    expected = stage @ components.T
+    expected /= np.sqrt((expected**2).mean(axis=0) + SHRINKAGE * (stage**2).mean())
+    units = pooled - pooled.mean(axis=0)
+    units /= np.linalg.norm(units, axis=1, keepdims=True)
+    main = np.linalg.svd(units, full_matrices=False)[2][:4]
+    expected = np.hstack([expected, units @ main.T])
+    signs = np.sign((found * expected).sum(axis=0))  # a direction and its opposite are equally good
+    np.testing.assert_allclose(found * signs, expected, atol=2e-3)
+    new, _ = asked(smooth(3))
+    alone = torch.cat([part.feature_summary(one.unsqueeze(0)) for one in new])
+    torch.testing.assert_close(part.feature_summary(new), alone)
+
+
+@pytest.mark.parametrize(("frozen_stages", "size"), [(2, 8), (0, 8)])
+def test_the_summary_has_eight_numbers_with_or_without_stages(frozen_stages, size):
+    encoder = small_encoder(frozen_stages)
+    part = Unfamiliarity(encoder, 3)
+    seen = observed(part, encoder, torch.rand(30, 3, 32, 32))
+    part.fit_images(seen, torch.zeros(30, 3))
+    assert part.feature_summary(seen).shape == (30, size)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = part.feature_summary(seen)
+    assert inside.dtype == torch.float32
+    torch.testing.assert_close(inside, part.feature_summary(seen))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +31,8 @@ LABELS = ("cat", "hot, dog", "12")
 RULES = LabelRules(LABELS, thresholds=(0.4, 0.5, 0.3), temperatures=(1.5,) * 3, biases=(0.1,) * 3)
 
 
-def draw(number: int, seed: int, shift: float = 0.0) -> Predictions:
+def draw(number: int, seed: int, shift: float = 0.0, moved: float = 0.0) -> Predictions:
+    """`shift` moves the logits of a label, `moved` the second of two features."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(number, 3)) + np.array([0, shift, 0])
     return Predictions(
@@ -37,6 +41,7 @@ def draw(number: int, seed: int, shift: float = 0.0) -> Predictions:
         (1 / (1 + np.exp(-logits))).astype(np.float32),
         np.zeros((number, 3), dtype=np.int8),
         unfamiliarity=rng.random(number).astype(np.float32),
+        feature_summary=(rng.normal(size=(number, 2)) + np.array([0, moved])).astype(np.float32),
     )
 
 
@@ -52,7 +57,7 @@ def run(tmp_path_factory) -> Path:
     return folder
 
 
-def images_of(found: Predictions, unfamiliarity: bool) -> Iterator[ImagePrediction]:
+def images_of(found: Predictions, unfamiliarity: bool, features: bool) -> Iterator[ImagePrediction]:
     """The images as a predictor gives them."""
     decided = RULES.decide(RULES.calibrate(logit(found.scores)))
     for row, name in enumerate(found.names):
@@ -61,17 +66,18 @@ def images_of(found: Predictions, unfamiliarity: bool) -> Iterator[ImagePredicti
             for k, label in enumerate(LABELS)
         )
         share = None if not unfamiliarity else round(float(found.unfamiliarity[row]), 6)
-        yield ImagePrediction(name, labels, unfamiliarity=share)
+        summary = tuple(round(float(one), 6) for one in found.feature_summary[row]) if features else None
+        yield ImagePrediction(name, labels, unfamiliarity=share, feature_summary=summary)
 
 
 FORMS = ("long.csv", "wide.csv", "a.json", "a.jsonl", "long.parquet", "wide.parquet")
 
 
-def write(path: Path, found: Predictions, unfamiliarity: bool = True) -> Path:
+def write(path: Path, found: Predictions, unfamiliarity: bool = True, features: bool = True) -> Path:
     """As `kmcl predict` does, with an image that cannot be read among the others."""
-    images = [*images_of(found, unfamiliarity)]
+    images = [*images_of(found, unfamiliarity, features)]
     images.insert(1, ImagePrediction("broken.png", (), "cannot be decoded"))
-    columns = Columns(unfamiliarity=unfamiliarity, error=True)
+    columns = Columns(unfamiliarity=unfamiliarity, error=True, num_features=2 * features)
     files = PredictionFiles(FORM_OF_SUFFIX[path.suffix], columns, LABELS, path.stem == "wide")
     chunk = path.with_stem("chunk")
     files.write(chunk, images)
@@ -80,10 +86,12 @@ def write(path: Path, found: Predictions, unfamiliarity: bool = True) -> Path:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("unfamiliarity", [True, False])
-def test_every_form_gives_the_numbers_that_were_written(form: str, unfamiliarity: bool, tmp_path: Path):
+@pytest.mark.parametrize(("unfamiliarity", "features"), [(True, True), (True, False), (False, False)])
+def test_every_form_gives_the_numbers_that_were_written(
+    form: str, unfamiliarity: bool, features: bool, tmp_path: Path
+):
     found = draw(30, seed=1)
-    read = read_predictions([write(tmp_path / form, found, unfamiliarity)], RULES)
+    read = read_predictions([write(tmp_path / form, found, unfamiliarity, features)], RULES)
     expected = predicted_images(found, RULES)
     order = np.argsort(found.names) if form not in ("wide.csv", "wide.parquet") else np.arange(30)
     np.testing.assert_allclose(read.probabilities, expected.probabilities[order], atol=1e-6)
@@ -91,6 +99,9 @@ def test_every_form_gives_the_numbers_that_were_written(form: str, unfamiliarity
     assert (read.unfamiliarity is not None) == unfamiliarity
     if unfamiliarity:
         np.testing.assert_allclose(read.unfamiliarity, expected.unfamiliarity[order], atol=1e-6)
+    assert (read.features is not None) == features
+    if features:
+        np.testing.assert_allclose(read.features, expected.features[order], atol=1e-5)
 
 
 def test_several_files_are_one_batch(tmp_path: Path):
@@ -98,6 +109,7 @@ def test_several_files_are_one_batch(tmp_path: Path):
     read = read_predictions(paths, RULES)
     assert read.probabilities.shape == (60, 3)
     assert read.unfamiliarity.shape == (60,)
+    assert read.features.shape == (60, 2)
     mixed = [paths[0], write(tmp_path / "b.jsonl", draw(10, 9), unfamiliarity=False)]
     assert read_predictions(mixed, RULES).unfamiliarity is None
 
@@ -105,7 +117,9 @@ def test_several_files_are_one_batch(tmp_path: Path):
 def test_a_shift_is_found_and_none_where_there_is_none(run: Path, tmp_path: Path):
     same, _ = monitor(run, [write(tmp_path / "a.jsonl", draw(150, seed=2))])
     assert not same.found
-    assert len(same.checks) == 8
+    assert len(same.checks) == 10
+    blurred, _ = monitor(run, [write(tmp_path / "c.jsonl", draw(150, seed=2, moved=0.8))])
+    assert [check.what for check in blurred.found] == ["mean of feature 2"]
     moved, _ = monitor(run, [write(tmp_path / "b.jsonl", draw(150, seed=2, shift=1.5))])
     assert {check.label for check in moved.found} == {"hot, dog"}
 
@@ -118,25 +132,51 @@ def test_the_command_writes_a_page_and_json(run: Path, tmp_path: Path):
     file = write(tmp_path / "long.csv", draw(150, seed=2, shift=1.5))
     result = invoke(run, file, "--output", tmp_path / "out")
     assert result.exit_code == 0, result.output
-    assert "drift: 2 of 8 checks differ from val, 150 new images against 200" in result.output
+    assert "drift: 2 of 10 checks differ from val, 150 new images against 200" in result.output
+    assert "not compared" not in result.output
     page = (tmp_path / "out" / "monitor.html").read_text(encoding="utf-8")
-    assert "Drift: 2 of 8 checks" in page
+    assert "Drift: 2 of 10 checks" in page
     assert "hot, dog is present in" in page
     assert page.count(">unfamiliar share<") == 1
     assert page.count(">label rate<") == 3
+    assert page.count(">mean of feature 2<") == 1
     values = json.loads((tmp_path / "out" / "monitor.json").read_text())
-    assert (values["drift"], values["num_new"], len(values["checks"])) == (True, 150, 8)
+    assert (values["drift"], values["num_new"], len(values["checks"])) == (True, 150, 10)
+    assert values["not_compared"] == []
     assert (tmp_path / "out" / "figures" / "label-rates.csv").is_file()
     assert invoke(run, file, "--output", tmp_path / "out", "--fail-on-drift").exit_code == 3
     as_json = invoke(run, file, "--output", tmp_path / "out", "--json", "--false-alarms", "1e-300")
     assert json.loads(as_json.output)["drift"] is False
 
 
-def test_where_unfamiliarity_is_missing_the_page_says_so(run: Path, tmp_path: Path):
-    file = write(tmp_path / "wide.csv", draw(50, seed=3), unfamiliarity=False)
+def test_a_drift_of_features_is_said_in_words(run: Path, tmp_path: Path):
+    file = write(tmp_path / "long.parquet", draw(150, seed=2, moved=0.8))
+    result = invoke(run, file, "--output", tmp_path / "out")
+    sentence = re.search(r"mean of feature 2 is (\S+), of val (\S+)", result.output)
+    means = [one.feature_summary[:, 1].mean() for one in (draw(150, seed=2, moved=0.8), draw(200, seed=0))]
+    assert [float(one) for one in sentence.groups()] == pytest.approx(means, abs=1e-3)
+
+
+def test_where_numbers_of_images_are_missing_command_page_and_json_say_so(run: Path, tmp_path: Path):
+    file = write(tmp_path / "wide.csv", draw(50, seed=3), unfamiliarity=False, features=False)
     result = invoke(run, file, "--output", tmp_path / "out", "--fail-on-drift")
     assert result.exit_code == 0, result.output
-    assert "Unfamiliar images are not compared" in (tmp_path / "out" / "monitor.html").read_text()
+    assert "lack it: unfamiliarity, feature means" in result.output
+    page = (tmp_path / "out" / "monitor.html").read_text()
+    assert "Unfamiliar images are not compared" in page
+    assert "Feature means are not compared" in page
+    values = json.loads((tmp_path / "out" / "monitor.json").read_text())
+    assert values["not_compared"] == ["unfamiliarity", "feature means"]
+    assert {check["what"] for check in values["checks"]} == {"label rate", "probabilities"}
+
+
+def test_a_run_whose_val_has_no_features_is_compared_without_them(run: Path, tmp_path: Path):
+    older = tmp_path / "older"
+    shutil.copytree(run, older)
+    replace(draw(200, seed=0), feature_summary=None).save(older / "predictions" / "val.npz")
+    drift, _ = monitor(older, [write(tmp_path / "a.jsonl", draw(150, seed=2))])
+    assert drift.not_compared == ("feature means",)
+    assert len(drift.checks) == 8
 
 
 def test_files_that_are_no_predictions_of_the_model_are_refused(run: Path, tmp_path: Path):
@@ -147,11 +187,18 @@ def test_files_that_are_no_predictions_of_the_model_are_refused(run: Path, tmp_p
         (good.assign(cat=2.0), "probabilities must be between 0 and 1; got 2"),
         (good.assign(unfamiliarity=-1.0), "unfamiliarity must be between 0 and 1; got -1"),
         (good.assign(cat="x"), "cannot be read as predictions"),
+        (good.assign(feature_1=np.inf), "bad.csv: feature_1 must be finite; got inf"),
+        (good.drop(columns="feature_1"), "bad.csv: has feature_2 without feature_1"),
+        (good.assign(feature_3=1.0), "new must have 2 features, as val; got 3"),
+        (good.assign(feature_x=1.0), "has a label 'feature_x', which the model does not have"),
         (good.head(0), "has no images"),
     ):
         change.to_csv(tmp_path / "bad.csv", index=False)
         with pytest.raises(InputError, match=message):
             monitor(run, [tmp_path / "bad.csv"])
+    good.assign(feature_3=1.0).to_csv(tmp_path / "three.csv", index=False)
+    with pytest.raises(InputError, match=r"three.csv: has 3 features, and .*wide.csv has 2"):
+        monitor(run, [tmp_path / "wide.csv", tmp_path / "three.csv"])
     long = pd.read_csv(write(tmp_path / "long.csv", draw(5, seed=4)))
     pd.concat([long, long]).to_csv(tmp_path / "twice.csv", index=False)
     (tmp_path / "broken.json").write_text('[{"image": "a"')

@@ -25,7 +25,7 @@ LABELS = ("bright", 'a "quoted" \\ label', "Läuse\nand more")
 @pytest.fixture
 def exported(tmp_path: Path) -> Path:
     path = tmp_path / "model.onnx"
-    path.write_bytes(brightness_model(LABELS, unfamiliarity=True))
+    path.write_bytes(brightness_model(LABELS, unfamiliarity=True, summary=True))
     return path
 
 
@@ -57,7 +57,9 @@ def test_triton_reads_the_configuration(exported: Path, tmp_path: Path):
         "score": of_labels,
         "probability": of_labels,
         "unfamiliarity": (messages.TYPE_FP32, [1]),
+        "feature_summary": (messages.TYPE_FP32, [2]),
     }
+    assert [bool(output.label_filename) for output in config.output] == [True, True, False, False]
     assert config.output[2].HasField("reshape")
     assert list(config.output[2].reshape.shape) == []
     assert config.dynamic_batching.max_queue_delay_microseconds == 2000
@@ -69,8 +71,13 @@ def test_the_configuration_follows_the_file(tmp_path: Path):
     path = tmp_path / "model.onnx"
     path.write_bytes(brightness_model(("one", "two")))
     model = OnnxPredictor(path)
-    text = triton_config("m", model.metadata, model.output_names)
+    text = triton_config("m", model.metadata, model.output_shapes)
     assert "unfamiliarity" not in text
+    assert "feature_summary" not in text
+    path.write_bytes(brightness_model(("one", "two", "three"), summary=True))
+    model = OnnxPredictor(path)
+    line = '{ name: "feature_summary" data_type: TYPE_FP32 dims: [ 2 ] }'
+    assert line in triton_config("m", model.metadata, model.output_shapes)
     assert text.count("dims: [ 2 ]") == 2
     assert f"dims: [ 3, {SIDE}, {SIDE} ]" in text
     assert text.isascii()

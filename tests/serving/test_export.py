@@ -132,12 +132,17 @@ def test_post_hoc_parts_are_exported(method: str, scenes, tmp_path: Path):
         exported = export_model(predictor, tmp_path / name, scenes, file_format=file_format)
         assert exported.score_difference < 1e-5
         assert exported.unfamiliarity_difference < 1e-3
+        assert exported.summary_difference < 1e-3
     read = OnnxPredictor(tmp_path / "model.onnx")
     assert read.has_unfamiliarity
     found = read.score(scenes)
     np.testing.assert_allclose(found.score, expected, atol=1e-5)
     np.testing.assert_allclose(found.unfamiliarity, predictor.score(scenes).unfamiliarity, atol=1e-3)
     assert np.ptp(found.unfamiliarity) > 0.5
+    assert read.summary_size == predictor.summary_size == found.feature_summary.shape[1] == 8
+    np.testing.assert_allclose(found.feature_summary, predictor.score(scenes).feature_summary, atol=1e-3)
+    (image,) = read.predict(scenes[0])
+    np.testing.assert_allclose(image.feature_summary, found.feature_summary[0], atol=1e-4)
     assert (found.sigma is None) == (method == "asl")
 
 
@@ -146,6 +151,9 @@ def test_a_model_without_the_part_has_no_unfamiliarity(predictor: Predictor, mod
         assert not one.has_unfamiliarity
         assert one.score(scenes[:1]).unfamiliarity is None
         assert one.predict(scenes[0])[0].unfamiliarity is None
+        assert one.summary_size == 0
+        assert one.score(scenes[:1]).feature_summary is None
+        assert one.predict(scenes[0])[0].feature_summary is None
 
 
 def test_a_photograph_is_resized_as_for_the_model(predictor: Predictor, model_file: Path):

@@ -238,6 +238,30 @@ def test_onnx_is_the_model(run: Path, exported: Path) -> None:
     assert report["checked_on"].startswith("test rows of features:")
 
 
+def test_a_drift_of_features_is_found_from_files_of_the_command(
+    run: Path, exported: Path, tmp_path: Path
+) -> None:
+    val = Predictions.load(run / "predictions" / "val.npz")
+    assert val.feature_summary is not None
+    model: ImagePredictor = kmcl.load(exported)
+    assert val.feature_summary.shape == (len(val), model.summary_size)
+    vectors, _ = vectors_and_targets(120, seed=3)
+    found = {}
+    order = model.score(vectors).feature_summary[:, 0].argsort()
+    for name, rows in (("same", order), ("half", order[60:])):
+        source, output = tmp_path / f"{name}.npz", tmp_path / f"{name}.csv"
+        np.savez(source, features=vectors[rows])
+        arguments = ["predict", str(exported), f"features:{source}", "--output", str(output), "--features"]
+        result = CliRunner().invoke(make_app(), arguments)
+        assert result.exit_code == 0, result.output
+        result = CliRunner().invoke(make_app(), ["monitor", str(run), str(output), "--json"])
+        checks = json.loads(result.output)["checks"]
+        found[name] = [one["is_drift"] for one in checks if one["what"].startswith("mean of feature")]
+        assert len(found[name]) == model.summary_size
+    assert not any(found["same"])
+    assert found["half"][0]
+
+
 def test_predict_with_onnx_and_refusals_for_images(exported: Path, run: Path, tmp_path: Path) -> None:
     source = write_archive(tmp_path / "new.npz", 4)
     result = CliRunner().invoke(make_app(), ["predict", str(exported), f"features:{source}", "--csv"])

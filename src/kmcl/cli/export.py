@@ -93,6 +93,7 @@ def export(
         "score_difference": exported.score_difference,
         "sigma_difference": exported.sigma_difference,
         "unfamiliarity_difference": exported.unfamiliarity_difference,
+        "summary_difference": exported.summary_difference,
         "decisions_changed": exported.decisions_changed,
         "map": None if cost is None else cost._asdict(),
         "guarantee": None if promised is None else promised.in_words(predictor.labels),

@@ -31,10 +31,11 @@ def monitor(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Compare new predictions with those of val: unfamiliar images, label rates and probabilities.
+    """Compare new predictions with those of val: unfamiliar images, features, label rates, probabilities.
 
     Needs no targets. Writes a page, monitor.html, and monitor.json. The status is 0 whether or not there is
-    drift, unless --fail-on-drift is given.
+    drift, unless --fail-on-drift is given. Features are compared where the files have them, which
+    kmcl predict --features writes.
     """
     from kmcl.cli.report import show
     from kmcl.reports.monitor import describe_check, drift_to_json, write_monitor
@@ -54,6 +55,8 @@ def monitor(
             typer.echo(f"  {describe_check(check)}")
         if len(found) > SHOWN_FINDINGS:
             typer.echo(f"  and {len(found) - SHOWN_FINDINGS} more")
+        if drift.not_compared:
+            typer.echo(f"not compared, since val or the files lack it: {', '.join(drift.not_compared)}")
         show(page, open_)
     if fail_on_drift and drift.found:
         raise typer.Exit(3)

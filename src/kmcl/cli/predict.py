@@ -69,6 +69,13 @@ def predict(
     sigma: Annotated[
         bool, typer.Option("--sigma", help="Add sigma, the width of each label's kernel.")
     ] = False,
+    features: Annotated[
+        bool,
+        typer.Option(
+            "--features",
+            help="Add columns feature_1 to feature_8, by whose means kmcl monitor compares images with val.",
+        ),
+    ] = False,
     guarantee: GuaranteeOption = None,
     abstain: AbstainOption = None,
 ) -> None:
@@ -83,6 +90,8 @@ def predict(
     form = choose_form(output, as_json=as_json, as_csv=as_csv, wide=wide)
     if abstain is not None and wide:
         raise InputError("--wide has one column per label, and no place for the decisions of --abstain")
+    if features and form == "table":
+        raise InputError("--features adds columns of numbers; give --output, --csv or --json with it")
     if part is not None and output is None:
         raise InputError("--part needs --output, the file that all parts write together")
     if form == "parquet":
@@ -104,7 +113,18 @@ def predict(
         from kmcl.training.run_guarantee import cutoff_of_run
 
         cutoff = cutoff_of_run(predictor.rules, abstain, run)
-    columns = Columns(sigma, cutoff is not None, predictor.has_unfamiliarity, error=True)
+    if features and not predictor.summary_size:
+        raise InputError(
+            f"--features: {run} gives none: it has no post-hoc part unfamiliarity, or an earlier version "
+            "exported it"
+        )
+    columns = Columns(
+        sigma,
+        cutoff is not None,
+        predictor.has_unfamiliarity,
+        error=True,
+        num_features=predictor.summary_size if features else 0,
+    )
     files = PredictionFiles(form, columns, predictor.labels, wide)
     running = PredictionRun(predictor, source, files, cutoff, engine, batch_size, Console(stderr=True))
     if output is None:

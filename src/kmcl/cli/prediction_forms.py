@@ -141,12 +141,12 @@ class PredictionFiles:
         for one in predictions:
             found: list[float | None] = [label.probability for label in one.labels]
             probabilities = found or [None] * len(self.labels)
-            yield [one.name, *probabilities, *(getattr(one, name) for name in self.columns.of_images)]
+            yield [one.name, *probabilities, *self.columns.values_of(one)]
 
     def _long_rows(self, predictions: Iterable[ImagePrediction]) -> Iterable[list[Any]]:
         names = self.columns.of_labels
         for one in predictions:
-            of_image = [getattr(one, name) for name in self.columns.of_images]
+            of_image = self.columns.values_of(one)
             for label in one.labels:
                 yield [one.name, *(getattr(label, name) for name in names), *of_image]
             if one.error is not None and self.columns.error:

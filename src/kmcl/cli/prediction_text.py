@@ -21,7 +21,7 @@ def write_json_lines(file: TextIO, predictions: Iterable[ImagePrediction], colum
     of_labels = columns.of_labels
     for prediction in predictions:
         labels = [{name: getattr(label, name) for name in of_labels} for label in prediction.labels]
-        of_image = {name: getattr(prediction, name) for name in columns.of_images}
+        of_image = dict(zip(columns.of_images, columns.values_of(prediction), strict=True))
         file.write(json.dumps({"image": prediction.name, **of_image, "labels": labels}) + "\n")
 
 
@@ -31,7 +31,7 @@ def write_csv(file: TextIO, predictions: Iterable[ImagePrediction], columns: Col
     of_labels = columns.of_labels
     writer.writerow(["image", *of_labels, *columns.of_images])
     for prediction in predictions:
-        of_image = [_csv_cell(getattr(prediction, name)) for name in columns.of_images]
+        of_image = [_csv_cell(value) for value in columns.values_of(prediction)]
         for label in prediction.labels:
             cells = [_csv_cell(getattr(label, name)) for name in of_labels]
             writer.writerow([prediction.name, *cells, *of_image])
@@ -49,7 +49,7 @@ def write_wide_csv(
     for prediction in predictions:
         numbers: list[float | None] = [label.probability for label in prediction.labels]
         cells = map(_csv_cell, numbers or [None] * len(labels))
-        of_image = [_csv_cell(getattr(prediction, name)) for name in columns.of_images]
+        of_image = [_csv_cell(value) for value in columns.values_of(prediction)]
         writer.writerow([prediction.name, *cells, *of_image])
 
 

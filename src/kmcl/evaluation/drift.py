@@ -1,7 +1,8 @@
 """Whether new predictions come from images like those of val: tests that together rarely give a false alarm.
 
-Compared are the unfamiliarity of the images, and for each label its probabilities and how often it is
-present. Nothing here needs targets. Images are taken to be independent of each other.
+Compared are the unfamiliarity of the images, a few numbers that summarise their features, and for each label
+its probabilities and how often it is present. Nothing here needs targets. Images are taken to be independent
+of each other.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ FALSE_ALARM_RATE = 0.01
 
 
 class PredictedImages(NamedTuple):
-    """What a model says of N images: N x L probabilities and decisions, N numbers or None."""
+    """What a model says of N images: N x L probabilities and decisions, N numbers or None, N x K or None."""
 
     probabilities: Values
     present: npt.NDArray[np.bool_]
     unfamiliarity: Values | None
+    features: Values | None = None
 
 
 def predicted_images(predictions: Predictions, rules: LabelRules) -> PredictedImages:
@@ -36,17 +38,19 @@ def predicted_images(predictions: Predictions, rules: LabelRules) -> PredictedIm
     if predictions.labels != rules.labels:
         raise InputError("the run's predictions of val have other labels than its model")
     decided = rules.decide(rules.calibrate(logit(predictions.scores)))
-    unfamiliarity = predictions.unfamiliarity
-    return PredictedImages(
-        decided.probabilities, decided.present, None if unfamiliarity is None else rounded(unfamiliarity)
+    unfamiliarity, features = (
+        None if array is None else rounded(array)
+        for array in (predictions.unfamiliarity, predictions.feature_summary)
     )
+    return PredictedImages(decided.probabilities, decided.present, unfamiliarity, features)
 
 
 @dataclass(frozen=True)
 class Check:
     """One comparison of val with the new images.
 
-    what:           "unfamiliar share", "unfamiliarity", "label rate" or "probabilities"
+    what:           "unfamiliar share", "unfamiliarity", "mean of feature 1", ..., "label rate" or
+                    "probabilities"
     label:          None for a comparison of whole images
     val, new:       the share, or the mean, in val and in the new images
     p_value:        of its test alone
@@ -64,12 +68,16 @@ class Check:
 
 @dataclass(frozen=True)
 class Drift:
-    """All checks of a batch of new images."""
+    """All checks of a batch of new images.
+
+    not_compared: "unfamiliarity" or "feature means", where val or the new images do not have these numbers
+    """
 
     num_val: int
     num_new: int
     false_alarm_rate: float
     checks: tuple[Check, ...]
+    not_compared: tuple[str, ...] = ()
 
     @property
     def found(self) -> tuple[Check, ...]:
@@ -96,13 +104,24 @@ def find_drift(
         if images.probabilities.shape[1] != len(labels):
             got = images.probabilities.shape[1]
             raise InputError(f"{name} must have {len(labels)} labels; got {got}")
-    compared = [*_compare_images(val, new), *_compare_labels(labels, val, new)]
+    if (
+        val.features is not None
+        and new.features is not None
+        and val.features.shape[1:] != new.features.shape[1:]
+    ):
+        raise InputError(
+            f"new must have {val.features.shape[1]} features, as val; got {new.features.shape[1]}: the "
+            "predictions are those of another model"
+        )
+    unfamiliarity, features = _compare_unfamiliarity(val, new), _compare_features(val, new)
+    compared = [*unfamiliarity, *features, *_compare_labels(labels, val, new)]
     adjusted = holm([one.p_value for one in compared])
     checks = tuple(
         Check(*one, adjusted=float(value), is_drift=bool(value <= false_alarm_rate))
         for one, value in zip(compared, adjusted, strict=True)
     )
-    return Drift(len(val.probabilities), len(new.probabilities), false_alarm_rate, checks)
+    missing = [*["unfamiliarity"] * (not unfamiliarity), *["feature means"] * (not features)]
+    return Drift(len(val.probabilities), len(new.probabilities), false_alarm_rate, checks, tuple(missing))
 
 
 def holm(p_values: Sequence[float]) -> Values:
@@ -126,7 +145,7 @@ class _Compared(NamedTuple):
     p_value: float
 
 
-def _compare_images(val: PredictedImages, new: PredictedImages) -> list[_Compared]:
+def _compare_unfamiliarity(val: PredictedImages, new: PredictedImages) -> list[_Compared]:
     if val.unfamiliarity is None or new.unfamiliarity is None:
         return []
     flags = is_unfamiliar(val.unfamiliarity), is_unfamiliar(new.unfamiliarity)
@@ -134,6 +153,13 @@ def _compare_images(val: PredictedImages, new: PredictedImages) -> list[_Compare
         _compare_shares("unfamiliar share", None, *flags, alternative="less"),
         _compare_distributions("unfamiliarity", None, val.unfamiliarity, new.unfamiliarity),
     ]
+
+
+def _compare_features(val: PredictedImages, new: PredictedImages) -> list[_Compared]:
+    if val.features is None or new.features is None:
+        return []
+    pairs = zip(val.features.T, new.features.T, strict=True)
+    return [_compare_means(f"mean of feature {number}", *pair) for number, pair in enumerate(pairs, 1)]
 
 
 def _compare_labels(labels: Sequence[str], val: PredictedImages, new: PredictedImages) -> list[_Compared]:
@@ -167,3 +193,19 @@ def _compare_distributions(what: str, label: str | None, val: Values, new: Value
 
     p_value = float(ks_2samp(val, new).pvalue)
     return _Compared(what, label, float(val.mean()), float(new.mean()), p_value)
+
+
+def _compare_means(what: str, val: Values, new: Values) -> _Compared:
+    """Wilcoxon's rank-sum test: outliers cannot decide it, and for few images it errs on the safe side.
+
+    With U the number of pairs in which the new image has the larger number, half of it where they are equal,
+    n and m images and t equal numbers in each tie, N = n + m,
+
+        z = (|U - nm/2| - 1/2) / √(nm/12 (N + 1 - Σ (t³ - t) / (N (N - 1))))
+
+    is compared with a normal distribution, whose tails are heavier than those of a sum of ranks.
+    """
+    from scipy.stats import mannwhitneyu
+
+    p_value = float(mannwhitneyu(val, new, method="asymptotic").pvalue)
+    return _Compared(what, None, float(val.mean()), float(new.mean()), p_value)

@@ -34,6 +34,7 @@ class Predictions:
     groups:   N names or None; images of one group (a patient) are not independent of each other. An image
               whose name is empty is in no group.
     unfamiliarity: N float32 or None, how unlike the training images each image is, in [0, 1].
+    feature_summary: N x K float32 or None, a few finite numbers about each image's features.
     """
 
     labels: tuple[str, ...]
@@ -45,6 +46,7 @@ class Predictions:
     features: Scores | None = None
     groups: tuple[str, ...] | None = None
     unfamiliarity: Scores | None = None
+    feature_summary: Scores | None = None
 
     def __post_init__(self) -> None:
         if len(set(self.labels)) != len(self.labels) or not self.labels:
@@ -71,6 +73,8 @@ class Predictions:
             raise InputError(f"groups must be {len(self.names)}, one per image, got {len(self.groups)}")
         if self.unfamiliarity is not None:
             self._check_unfamiliarity(self.unfamiliarity)
+        if self.feature_summary is not None:
+            self._check_summary(self.feature_summary)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -110,6 +114,7 @@ class Predictions:
             "sigma": self.sigma,
             "features": self.features,
             "unfamiliarity": self.unfamiliarity,
+            "feature_summary": self.feature_summary,
         }
         arrays |= {name: array for name, array in optional.items() if array is not None}
         if self.groups is not None:
@@ -156,6 +161,16 @@ class Predictions:
         if len(wrong):
             name = self.names[int(wrong[0])]
             raise InputError(f"unfamiliarity must be in [0, 1], got {values[wrong[0]]} for image {name!r}")
+
+    def _check_summary(self, values: Scores) -> None:
+        if values.ndim != 2 or len(values) != len(self.names) or values.dtype != np.float32:
+            raise InputError(
+                f"feature_summary must have {len(self.names)} rows of float32, one per image, "
+                f"got shape {values.shape} of {values.dtype}"
+            )
+        wrong = np.flatnonzero(~np.isfinite(values).all(axis=1))
+        if len(wrong):
+            raise InputError(f"feature_summary must be finite; it is not for {self.names[int(wrong[0])]!r}")
 
     def _check_range(self, argument: str, array: npt.NDArray[Any], valid: Mask, bound: str) -> None:
         """Name the first image and label whose value is out of range (NaN is in no range)."""

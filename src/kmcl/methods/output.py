@@ -21,6 +21,7 @@ class HeadOutput(NamedTuple):
     mixture:  the kernel mixture, where the head has one.
     branches: logits of a head's parts, if its loss trains each of them in addition to their combination.
     unfamiliarity: how unlike the training images each image is, from 0 to 1, where a post-hoc part gives it.
+    feature_summary: a few numbers about its features, where a post-hoc part gives them.
     added_sigma: standard deviation of the kernels of labels that were added after training, the last logits.
     """
 
@@ -30,6 +31,7 @@ class HeadOutput(NamedTuple):
     branches: tuple[Float[Tensor, "B L"], ...] = ()
     unfamiliarity: Float[Tensor, " B"] | None = None
     added_sigma: Float[Tensor, " K"] | None = None
+    feature_summary: Float[Tensor, "B S"] | None = None
 
     @property
     def probabilities(self) -> Float[Tensor, "B L"]:

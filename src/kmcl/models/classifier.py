@@ -53,6 +53,11 @@ class Classifier(nn.Module):
         """Whether one of the parts says how unlike the training images an image is."""
         return any(cast("PosthocPart", part).gives_unfamiliarity for part in self.posthoc.values())
 
+    @property
+    def summary_size(self) -> int:
+        """How many numbers summarise the features of an image; 0 where no part gives them."""
+        return max((cast("PosthocPart", part).summary_size for part in self.posthoc.values()), default=0)
+
     def forward(self, images: Num[Tensor, "B C *size"]) -> HeadOutput:
         """Score images, uint8 between 0 and 255 or floating point between 0 and 1; or feature vectors."""
         return self.score(self.encode(images))
@@ -70,6 +75,7 @@ class Classifier(nn.Module):
         """The head's output with the corrections of the post-hoc parts, and the added labels."""
         output: HeadOutput = self.head(encoded)
         logits, unfamiliarity, added = output.logits, output.unfamiliarity, None
+        summary = output.feature_summary
         for name, module in self.posthoc.items():
             part = cast("PosthocPart", module)
             observations = part.observe(encoded, output)
@@ -80,7 +86,9 @@ class Classifier(nn.Module):
                 logits = logits + part(observations)
             if part.gives_unfamiliarity:
                 unfamiliarity = part.unfamiliarity(observations, logits)
-        output = output._replace(logits=logits, unfamiliarity=unfamiliarity)
+            if part.summary_size:
+                summary = part.feature_summary(observations)
+        output = output._replace(logits=logits, unfamiliarity=unfamiliarity, feature_summary=summary)
         if self.added is None or added is None:
             return output
         logits = torch.cat([logits, added.to(logits)], dim=1)

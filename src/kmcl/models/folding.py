@@ -57,6 +57,8 @@ def _agree(output: HeadOutput, expected: HeadOutput) -> bool:
         pairs.append((output.sigma, expected.sigma))
     if output.unfamiliarity is not None and expected.unfamiliarity is not None:
         pairs.append((output.unfamiliarity, expected.unfamiliarity))
+    if output.feature_summary is not None and expected.feature_summary is not None:
+        pairs.append((output.feature_summary, expected.feature_summary))
     return all(torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE) for one, other in pairs)
 
 

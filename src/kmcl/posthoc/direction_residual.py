@@ -45,6 +45,11 @@ class DirectionResidual(nn.Module):
         self.directions = main.to(self.directions).contiguous()
 
     @without_autocast
+    def places(self, vectors: Float[Tensor, "B S"], number: int) -> Float[Tensor, "B K"]:
+        """v_j · u for the first main directions, between -1 and 1."""
+        return self._units(at_least_float32(vectors)) @ self.directions[:, :number]
+
+    @without_autocast
     def forward(self, vectors: Float[Tensor, "B S"]) -> Float[Tensor, " B"]:
         differences = at_least_float32(vectors) - self.centre
         inside = (differences @ self.directions).square().sum(dim=1)

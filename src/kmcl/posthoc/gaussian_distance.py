@@ -63,6 +63,12 @@ class GaussianDistance(nn.Module):
         self.rest_precision = (1 / (rest + shrinkage)).to(self.rest_precision)
 
     @without_autocast
+    def places(self, vectors: Float[Tensor, "B S"], number: int) -> Float[Tensor, "B K"]:
+        """Where vectors lie along the first main directions, in the deviations of the fitted ones."""
+        directions = self.scale[:, None] * self.directions[:, :number] * self.precisions[:number].sqrt()
+        return (at_least_float32(vectors) - self.centre) @ directions
+
+    @without_autocast
     def forward(self, vectors: Float[Tensor, "B S"]) -> Float[Tensor, " B"]:
         differences = at_least_float32(vectors) - self.centre
         directions = self.scale[:, None] * self.directions  # constants, which an exported file has once

@@ -90,6 +90,15 @@ class PosthocPart(nn.Module, ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} only corrects logits")
 
+    @property
+    def summary_size(self) -> int:
+        """How many numbers `feature_summary` gives; 0 for a part without it."""
+        return 0
+
+    def feature_summary(self, observations: Float[Tensor, "B S"]) -> Float[Tensor, "B K"]:
+        """A few numbers about the features of each image, by whose means a drift of the images is noticed."""
+        raise NotImplementedError(f"{type(self).__name__} does not summarise features")
+
     @classmethod
     def uses_taps(cls, num_frozen_stages: int) -> bool:
         """Whether an encoder with so many frozen stages must give their taps to the part."""

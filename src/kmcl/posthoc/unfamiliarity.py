@@ -23,6 +23,8 @@ from kmcl.shapes import Float, Num
 LEAST_VAL_IMAGES = 20
 """With fewer, no image can be among the 5 % that are most unlike the training images."""
 LEAST_DEVIATION = 1e-6
+SUMMARY_SIZE = 8
+"""Numbers that summarise an image's features, with an equal share for the stage and the pooled features."""
 NUM_STAGES = 1
 """Of the tapped stages, the first: later ones have learned to ignore noise, blur and compression."""
 NO_FLOOR = -math.inf
@@ -69,6 +71,9 @@ class Unfamiliarity(PosthocPart):
     is: φ grows about as the logarithm of a normal distribution's upper tail falls, so that t, as Fisher's
     method, adds up evidence. The unfamiliarity is the share of val whose t is smaller (`ValShares`).
 
+    The directions that these numbers need also summarise an image's features (`feature_summary`), by which a
+    drift of the images is noticed.
+
     num_quantiles: of the shares
     """
 
@@ -89,7 +94,13 @@ class Unfamiliarity(PosthocPart):
         stages = encoder.statistic_widths[:NUM_STAGES] if encoder.num_frozen_stages else ()
         self.widths = (*stages, encoder.feature_dim)
         of_stages = [GaussianDistance(width) for width in stages]
-        self.distances = nn.ModuleList([*of_stages, DirectionResidual(encoder.feature_dim)])
+        distances: list[GaussianDistance | DirectionResidual] = [
+            *of_stages,
+            DirectionResidual(encoder.feature_dim),
+        ]
+        self.distances = nn.ModuleList(distances)
+        each = SUMMARY_SIZE // len(distances)
+        self._summarised = [min(each, distance.directions.shape[1]) for distance in distances]
         counts = [ENERGY, *[STAGE] * len(stages), RESIDUAL, LARGEST_LOGIT]
         self._residual_place = 1 + len(stages)
         self.register_buffer("component_means", torch.zeros(len(counts)))
@@ -107,6 +118,10 @@ class Unfamiliarity(PosthocPart):
     @property
     def sizes(self) -> dict[str, int]:
         return {"num_quantiles": len(self.shares.quantiles)}
+
+    @property
+    def summary_size(self) -> int:
+        return sum(self._summarised)
 
     @property
     def is_worth_keeping(self) -> bool:
@@ -157,6 +172,14 @@ class Unfamiliarity(PosthocPart):
     ) -> Float[Tensor, " B"]:
         shares: Tensor = self.shares(self.statistic(at_least_float32(observations), at_least_float32(logits)))
         return shares
+
+    def feature_summary(self, observations: Float[Tensor, "B S"]) -> Float[Tensor, "B K"]:
+        """Where an image lies along the first main directions of the stage, in deviations of the training
+        images, and of the pooled features as unit vectors, between -1 and 1.
+        """
+        parts = zip(self.distances, self._vectors(observations), self._summarised, strict=True)
+        places = [distance.places(vectors, number) for distance, vectors, number in parts]  # type: ignore[operator]
+        return torch.cat(places, dim=1)
 
     def statistic(
         self, observations: Float[Tensor, "B S"], logits: Float[Tensor, "B L"]

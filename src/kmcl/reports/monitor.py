@@ -31,6 +31,10 @@ NO_UNFAMILIARITY = (
     "Unfamiliar images are not compared: the model, its predictions of val, or the new files have no "
     "unfamiliarity."
 )
+NO_FEATURES = (
+    "Feature means are not compared: the model, its predictions of val, or the new files do not have them. "
+    "kmcl predict --features writes them, and kmcl train those of val."
+)
 
 
 def monitor(
@@ -63,6 +67,8 @@ def describe_check(check: Check) -> str:
         return f"{percent(check.new)} % of the images are unfamiliar, {percent(check.val)} % of val"
     if check.what == "unfamiliarity":
         return f"unfamiliarity has another distribution: mean {check.new:.3f}, of val {check.val:.3f}"
+    if check.what.startswith("mean of feature"):
+        return f"{check.what} is {check.new:.3f}, of val {check.val:.3f}"
     if check.what == "label rate":
         return (
             f"{check.label} is present in {percent(check.new)} % of the images, {percent(check.val)} % of val"
@@ -85,8 +91,9 @@ def _summary_section(drift: Drift) -> Section:
     section.add(
         Text(
             f"Where nothing has changed, the probability that any check differs is at most {rate}: Fisher's "
-            "exact test for shares and the test of Kolmogorov and Smirnov for distributions, adjusted by "
-            "Holm's method. Images are taken to be independent of each other."
+            "exact test for shares, the test of Kolmogorov and Smirnov for distributions and Wilcoxon's "
+            "rank-sum test for means of features, adjusted by Holm's method. Images are taken to be "
+            "independent of each other."
         )
     )
     return section
@@ -94,12 +101,17 @@ def _summary_section(drift: Drift) -> Section:
 
 def _inputs_section(drift: Drift, val: PredictedImages, new: PredictedImages) -> Section:
     section = Section("Images")
+    of_images = [check for check in drift.checks if check.label is None]
     if val.unfamiliarity is None or new.unfamiliarity is None:
         section.add(Missing(NO_UNFAMILIARITY))
-        return section
-    with figure_style():
-        section.add(_unfamiliarity_picture(val.unfamiliarity, new.unfamiliarity))
-    section.add(_table("Unfamiliarity", [check for check in drift.checks if check.label is None]))
+    else:
+        with figure_style():
+            section.add(_unfamiliarity_picture(val.unfamiliarity, new.unfamiliarity))
+        section.add(_table("Unfamiliarity", [one for one in of_images if one.what.startswith("unfamiliar")]))
+    if val.features is None or new.features is None:
+        section.add(Missing(NO_FEATURES))
+    else:
+        section.add(_table("Features", [one for one in of_images if one.what.startswith("mean")]))
     return section
 
 

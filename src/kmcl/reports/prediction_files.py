@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,36 +18,44 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SUFFIXES = (".csv", ".json", ".jsonl", ".parquet")
-UNFAMILIARITY = "unfamiliarity"
+UNFAMILIARITY, FEATURES = "unfamiliarity", "features"
+OF_IMAGES = re.compile(r"unfamiliarity|feature_[1-9]\d*")
+"""Columns with a number per image, unless a label has that name."""
 
 
 def read_predictions(paths: Sequence[Path], rules: LabelRules) -> PredictedImages:
     """The images of all files; decisions are made anew, with the thresholds of `rules`.
 
-    Unfamiliarity is None unless every file has it.
+    Unfamiliarity and features are None unless every file has them.
     """
     tables = [_read_file(path, rules.labels) for path in paths]
     if not sum(len(table) for table in tables):
         raise InputError(f"{paths[0]}: has no images" if len(paths) == 1 else "the files have no images")
     probabilities = np.concatenate([table[list(rules.labels)].to_numpy(np.float64) for table in tables])
-    known = all(UNFAMILIARITY in table.attrs for table in tables)
-    return PredictedImages(
-        probabilities,
-        rules.decide(probabilities).present,
-        np.concatenate([table.attrs[UNFAMILIARITY] for table in tables]) if known else None,
+    for path, table in zip(paths, tables, strict=True):
+        ours, first = table.attrs.get(FEATURES), tables[0].attrs.get(FEATURES)
+        if ours is not None and first is not None and ours.shape[1] != first.shape[1]:
+            raise InputError(f"{path}: has {ours.shape[1]} features, and {paths[0]} has {first.shape[1]}")
+    unfamiliarity, features = (
+        np.concatenate([table.attrs[name] for table in tables])
+        if all(name in table.attrs for table in tables)
+        else None
+        for name in (UNFAMILIARITY, FEATURES)
     )
+    return PredictedImages(probabilities, rules.decide(probabilities).present, unfamiliarity, features)
 
 
 def _read_file(path: Path, labels: Sequence[str]) -> pd.DataFrame:
-    """One row per image and one column of probabilities per label; the unfamiliarity is in `attrs`."""
+    """One row per image and one column of probabilities per label; what is known of images is in `attrs`."""
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"{path}: must end with one of {', '.join(SUFFIXES)}, as kmcl predict --output does")
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
     try:
         table = _readable(_read_table(path))
-        wide = _to_wide(table) if "label" in table and "probability" in table else table
-        return _checked(wide, labels)
+        if "label" in table and "probability" in table:
+            return _checked(*_to_wide(table), labels)
+        return _checked(table, table[_columns_of_images(table, labels)], labels)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except Exception as error:  # pyarrow's errors have no base but Exception
@@ -65,13 +74,23 @@ def _read_table(path: Path) -> pd.DataFrame:
         images = json.loads(text)
     else:
         images = [json.loads(line) for line in text.splitlines() if line.strip()]
-    rows = [
-        {"image": image["image"], UNFAMILIARITY: image.get(UNFAMILIARITY), **label}
-        for image in images
-        for label in image["labels"]
-    ]
-    table = pd.DataFrame(rows, columns=["image", "label", "probability", UNFAMILIARITY])
-    return table.drop(columns=UNFAMILIARITY) if table[UNFAMILIARITY].isna().all() else table
+    rows = []
+    for image in images:
+        of_image = {name: value for name, value in image.items() if OF_IMAGES.fullmatch(name)}
+        rows += [
+            {
+                "image": image["image"],
+                **of_image,
+                "label": label["label"],
+                "probability": label["probability"],
+            }
+            for label in image["labels"]
+        ]
+    table = pd.DataFrame(rows)
+    if table.empty:
+        return pd.DataFrame(columns=["image", "label", "probability"])
+    unknown = [name for name in _columns_of_images(table, ()) if table[name].isna().all()]
+    return table.drop(columns=unknown)
 
 
 def _readable(table: pd.DataFrame) -> pd.DataFrame:
@@ -81,31 +100,42 @@ def _readable(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["error"].isna()].drop(columns="error")
 
 
-def _to_wide(table: pd.DataFrame) -> pd.DataFrame:
-    """From one row per image and label to one row per image."""
+def _columns_of_images(table: pd.DataFrame, labels: Sequence[str]) -> list[str]:
+    """The unfamiliarity and the features, in the order of their numbers."""
+    found = [str(name) for name in table if OF_IMAGES.fullmatch(str(name)) and name not in labels]
+    return sorted(found, key=lambda name: (len(name), name) if name != UNFAMILIARITY else (0, name))
+
+
+def _to_wide(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """From one row per image and label to one row per image: probabilities, and the numbers of images."""
     if table.duplicated(["image", "label"]).any():
         first = table[table.duplicated(["image", "label"])].iloc[0]
         raise InputError(f"image {first['image']!r} has label {first['label']!r} twice")
     wide = table.pivot(index="image", columns="label", values="probability")
-    if UNFAMILIARITY in table:
-        wide.attrs[UNFAMILIARITY] = table.groupby("image")[UNFAMILIARITY].first().loc[wide.index]
-    return wide
+    of_images = table.groupby("image")[_columns_of_images(table, ())].first().loc[wide.index]
+    return wide, of_images
 
 
-def _checked(wide: pd.DataFrame, labels: Sequence[str]) -> pd.DataFrame:
+def _checked(wide: pd.DataFrame, of_images: pd.DataFrame, labels: Sequence[str]) -> pd.DataFrame:
     missing = [label for label in labels if label not in wide]
     if missing and len(wide):
         raise InputError(f"has no probabilities of label {missing[0]!r}, which the model has")
-    unknown = [name for name in wide if name not in labels and name not in ("image", UNFAMILIARITY)]
+    unknown = [name for name in wide if name not in labels and name not in ("image", *of_images)]
     if unknown:
         raise InputError(f"has a label {unknown[0]!r}, which the model does not have")
-    unfamiliarity = wide.attrs.get(UNFAMILIARITY, wide.get(UNFAMILIARITY))
     checked = wide.reindex(columns=list(labels)).astype(np.float64)
-    checked.attrs = {}
     _check_range("probabilities", checked.to_numpy())
-    if unfamiliarity is not None:
-        checked.attrs[UNFAMILIARITY] = np.asarray(unfamiliarity, dtype=np.float64)
-        _check_range("unfamiliarity", checked.attrs[UNFAMILIARITY])
+    numbers = {name: of_images[name].to_numpy(np.float64) for name in of_images}
+    if UNFAMILIARITY in numbers:
+        checked.attrs[UNFAMILIARITY] = numbers.pop(UNFAMILIARITY)
+        _check_range(UNFAMILIARITY, checked.attrs[UNFAMILIARITY])
+    for number, (name, values) in enumerate(numbers.items(), 1):
+        if name != f"feature_{number}":
+            raise InputError(f"has {name} without feature_{number}")
+        if not np.isfinite(values).all():
+            raise InputError(f"{name} must be finite; got {values[~np.isfinite(values)][0]}")
+    if numbers:
+        checked.attrs[FEATURES] = np.stack(list(numbers.values()), axis=1)
     return checked
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kmcl.errors import InputError
-from kmcl.serving.export_metadata import OF_IMAGES, ExportMetadata
+from kmcl.serving.export_metadata import ExportMetadata
 from kmcl.serving.onnx_predictor import OnnxPredictor
 from kmcl.storage.atomic import replacing, write_text
 from kmcl.version import __version__
@@ -34,13 +35,16 @@ def write_triton_entry(exported: Path, folder: Path) -> Path:
     version = folder / str(max(versions, default=0) + 1)
     _copy(exported, version / "model.onnx")
     write_text(folder / "labels.txt", "".join(f"{_one_line(label)}\n" for label in model.labels))
-    write_text(folder / "config.pbtxt", triton_config(folder.name, model.metadata, model.output_names))
+    write_text(folder / "config.pbtxt", triton_config(folder.name, model.metadata, model.output_shapes))
     return version
 
 
-def triton_config(name: str, metadata: ExportMetadata, outputs: tuple[str, ...]) -> str:
-    """config.pbtxt of a model: a protocol-buffer message in text form."""
-    side, num_labels = metadata.image_size, len(metadata.rules.labels)
+def triton_config(name: str, metadata: ExportMetadata, outputs: Mapping[str, Sequence[int]]) -> str:
+    """config.pbtxt of a model: a protocol-buffer message in text form.
+
+    outputs: the shape of each for one image
+    """
+    side = metadata.image_size
     kind, dims = "TYPE_UINT8", f"3, {side}, {side}"
     if metadata.feature_dim is not None:
         kind, dims = "TYPE_FP32", str(metadata.feature_dim)
@@ -49,7 +53,7 @@ def triton_config(name: str, metadata: ExportMetadata, outputs: tuple[str, ...])
         'backend: "onnxruntime"',
         f"max_batch_size: {MAX_BATCH}",
         f"input [\n  {{ name: {_text(metadata.input_name)} data_type: {kind} dims: [ {dims} ] }}\n]",
-        "output [\n" + ",\n".join(_triton_output(output, num_labels) for output in outputs) + "\n]",
+        "output [\n" + ",\n".join(_triton_output(*output) for output in outputs.items()) + "\n]",
         f"dynamic_batching {{ max_queue_delay_microseconds: {QUEUE_MICROSECONDS} }}",
         _parameter("labels", json.dumps(metadata.rules.labels)),
         _parameter("thresholds", json.dumps(metadata.rules.probability_thresholds.tolist())),
@@ -57,12 +61,12 @@ def triton_config(name: str, metadata: ExportMetadata, outputs: tuple[str, ...])
     return "\n".join(parts) + "\n"
 
 
-def _triton_output(name: str, num_labels: int) -> str:
-    if name in OF_IMAGES:
+def _triton_output(name: str, shape: Sequence[int]) -> str:
+    if not shape:
         # Triton wants at least one dimension besides the batch, and the graph has none.
         return f"  {{ name: {_text(name)} data_type: TYPE_FP32 dims: [ 1 ] reshape: {{ shape: [ ] }} }}"
-    shape = f"data_type: TYPE_FP32 dims: [ {num_labels} ]"
-    return f'  {{ name: {_text(name)} {shape} label_filename: "labels.txt" }}'
+    of_labels = "" if name == "feature_summary" else ' label_filename: "labels.txt"'
+    return f"  {{ name: {_text(name)} data_type: TYPE_FP32 dims: [ {shape[0]} ]{of_labels} }}"
 
 
 def _parameter(key: str, value: str) -> str:

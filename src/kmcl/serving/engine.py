@@ -85,7 +85,7 @@ def _converted(predictor: Predictor, say: Callable[[str], None]) -> ConvertedPre
 
 def _cached(path: Path, predictor: Predictor, images: Samples) -> ConvertedPredictor | None:
     """The conversion of an earlier start, if its scores still agree with the model's."""
-    from kmcl.serving.export import TOLERANCE, UNFAMILIARITY_TOLERANCE
+    from kmcl.serving.export import TOLERANCES
 
     try:
         cached = ConvertedPredictor(path, predictor)
@@ -94,7 +94,7 @@ def _cached(path: Path, predictor: Predictor, images: Samples) -> ConvertedPredi
         return None
     for name, found in ours._asdict().items():
         expected = getattr(theirs, name)
-        tolerance = UNFAMILIARITY_TOLERANCE if name == "unfamiliarity" else TOLERANCE
+        tolerance = TOLERANCES[name]
         if (found is None) != (expected is None):
             return None
         if found is not None and not np.allclose(found, expected, rtol=tolerance, atol=tolerance):

@@ -26,10 +26,16 @@ from kmcl.serving.predictor import Predictor
 from kmcl.storage.atomic import replacing
 
 FORMATS = {"onnx": ".onnx", "torch": ".pt2"}
-TOLERANCE = 1e-4
-"""Largest difference of a score, a probability or (relative to it, where above 1) a sigma."""
-UNFAMILIARITY_TOLERANCE = 0.01
-"""It is a share of the images of val, of which several may lie close together."""
+TOLERANCES = {
+    "score": 1e-4,
+    "probability": 1e-4,
+    "sigma": 1e-4,
+    "unfamiliarity": 0.01,
+    "feature_summary": 0.01,
+}
+"""Largest difference of each output, relative to it where above 1. The unfamiliarity is a share of the images
+of val, of which several may lie close together; the summary of features is compared in means of many images.
+"""
 
 TORCH_EXTRA_FILE = f"{METADATA_KEY}.json"
 CHECK_BATCH = 16
@@ -41,7 +47,7 @@ class Exported:
 
     score_difference:  the largest difference of scores and probabilities
     sigma_difference:  the largest difference of sigmas, relative where they exceed 1; None without kernels
-    unfamiliarity_difference: the largest one; None for a model without unfamiliarity
+    unfamiliarity_difference, summary_difference: the largest ones; None for a model without these outputs
     decisions_changed: share of the decisions (image and label) that differ
     original, scores:  scores of the model and of the file on those images, to compute metrics from
     """
@@ -54,6 +60,7 @@ class Exported:
     original: BatchScores
     scores: BatchScores
     unfamiliarity_difference: float | None = None
+    summary_difference: float | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -74,8 +81,8 @@ class ExportableClassifier(nn.Module):
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         output = self.classifier(images)
         probabilities = self._raised(torch.sigmoid(output.logits / self.temperatures + self.biases))
-        outputs = (output.probabilities, probabilities, output.sigma, output.unfamiliarity)
-        return tuple(one for one in outputs if one is not None)
+        optional = (output.sigma, output.unfamiliarity, output.feature_summary)
+        return output.probabilities, probabilities, *(one for one in optional if one is not None)
 
     def _raised(self, probabilities: Tensor) -> Tensor:
         """As `kmcl.models.label_hierarchy.raise_parents`."""
@@ -208,28 +215,20 @@ def _check(predictor: Predictor, run: _Runner, images: Samples, path: Path) -> E
         found.append(run(batch))
         expected.append(predictor.score(batch))
     original, scores = _joined(expected), _joined(found)
-    sigma_difference = None
-    if original.sigma is not None and scores.sigma is not None:
-        sigma_difference = _largest((scores.sigma - original.sigma) / np.maximum(original.sigma, 1))
-    score_difference = max(
-        _largest(scores.score - original.score), _largest(scores.probability - original.probability)
-    )
     rules = predictor.rules
     changed = float(
         (rules.decide(original.probability).present != rules.decide(scores.probability).present).mean()
     )
-    unfamiliarity_difference = None
-    if original.unfamiliarity is not None and scores.unfamiliarity is not None:
-        unfamiliarity_difference = _largest(scores.unfamiliarity - original.unfamiliarity)
     return Exported(
         path,
         len(images),
-        score_difference,
-        sigma_difference,
+        max(_largest(scores.score, original.score), _largest(scores.probability, original.probability)),
+        _difference(scores.sigma, original.sigma),
         changed,
         original,
         scores,
-        unfamiliarity_difference,
+        _difference(scores.unfamiliarity, original.unfamiliarity),
+        _difference(scores.feature_summary, original.feature_summary),
     )
 
 
@@ -238,21 +237,25 @@ def _joined(batches: list[BatchScores]) -> BatchScores:
     return BatchScores(*arrays)  # type: ignore[arg-type]
 
 
-def _largest(difference: Any) -> float:
-    largest = float(np.abs(difference).max())
+def _difference(found: Any, original: Any) -> float | None:
+    return None if found is None or original is None else _largest(found, original)
+
+
+def _largest(found: Any, original: Any) -> float:
+    """The largest difference, relative to the original where that is above 1."""
+    largest = float((np.abs(found - original) / np.maximum(np.abs(original), 1)).max())
     return largest if largest == largest else float("inf")
 
 
 def _require_agreement(exported: Exported, path: Path) -> None:
-    worst = max(exported.score_difference, exported.sigma_difference or 0.0)
-    if worst > TOLERANCE:
-        raise InputError(
-            f"{path}: was not written: its scores differ from the model's by {worst:.2g} on "
-            f"{exported.num_images} images (allowed: {TOLERANCE:g})"
-        )
-    if (exported.unfamiliarity_difference or 0.0) > UNFAMILIARITY_TOLERANCE:
-        raise InputError(
-            f"{path}: was not written: its unfamiliarity differs from the model's by "
-            f"{exported.unfamiliarity_difference:.2g} on {exported.num_images} images "
-            f"(allowed: {UNFAMILIARITY_TOLERANCE:g})"
-        )
+    for what, difference, allowed in (
+        ("scores differ", exported.score_difference, TOLERANCES["score"]),
+        ("scores differ", exported.sigma_difference, TOLERANCES["sigma"]),
+        ("unfamiliarity differs", exported.unfamiliarity_difference, TOLERANCES["unfamiliarity"]),
+        ("feature summary differs", exported.summary_difference, TOLERANCES["feature_summary"]),
+    ):
+        if difference is not None and difference > allowed:
+            raise InputError(
+                f"{path}: was not written: its {what} from the model's by {difference:.2g} on "
+                f"{exported.num_images} images (allowed: {allowed:g})"
+            )

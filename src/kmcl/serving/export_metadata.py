@@ -17,13 +17,13 @@ METADATA_KEY = "kmcl"
 LARGEST_IMAGE_SIZE = 8192
 
 INPUT, VECTOR_INPUT = "images", "features"
-OUTPUTS = ("score", "probability", "sigma", "unfamiliarity")
+OUTPUTS = ("score", "probability", "sigma", "unfamiliarity", "feature_summary")
 """In their order. `probability` is the calibrated score (the score itself for a model that was not
-calibrated). Thresholds apply to `probability`. `unfamiliarity` is between 0 and 1."""
-OPTIONAL = ("sigma", "unfamiliarity")
-"""A model without kernels has no `sigma`, one without that post-hoc part no `unfamiliarity`."""
-OF_IMAGES = ("unfamiliarity",)
-"""One number per image; the others have one per image and label."""
+calibrated). Thresholds apply to `probability`. `unfamiliarity` is between 0 and 1. `feature_summary`
+has a few numbers per image, by which `kmcl monitor` compares images; the others but `unfamiliarity` have one
+for each label."""
+OPTIONAL = ("sigma", "unfamiliarity", "feature_summary")
+"""A model without kernels has no `sigma`, one without the post-hoc part `unfamiliarity` not the others."""
 
 PREPROCESSING = (
     "images: batch x 3 x image_size x image_size, uint8, RGB, each resized to the square with antialiased "

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,12 +38,14 @@ class BatchScores(NamedTuple):
     """Scores of B images and L labels, B x L each; see `LabelPrediction`.
 
     unfamiliarity: B numbers; None for a model without that part
+    feature_summary: B x K numbers about the images' features; None for a model without them
     """
 
     score: npt.NDArray[np.float32]
     probability: npt.NDArray[np.floating]
     sigma: npt.NDArray[np.float32] | None
     unfamiliarity: npt.NDArray[np.float32] | None = None
+    feature_summary: npt.NDArray[np.float32] | None = None
 
 
 class ImagePredictor(ABC):
@@ -91,6 +93,11 @@ class ImagePredictor(ABC):
     def has_unfamiliarity(self) -> bool:
         """Whether the model says how unlike the training images an image is."""
         return False
+
+    @property
+    def summary_size(self) -> int:
+        """How many numbers summarise the features of an image; 0 for a model that gives none."""
+        return 0
 
     @abstractmethod
     def score(self, images: Samples) -> BatchScores:
@@ -147,22 +154,30 @@ class ImagePredictor(ABC):
             scored = iter(self._score_and_describe(pixels) if pixels else ())
         predictions = []
         for image, name, failure in zip(batch, names, errors, strict=True):
-            labels, unfamiliarity = ((), None) if failure is not None else next(scored)
+            labels, unfamiliarity, summary = ((), None, None) if failure is not None else next(scored)
             predictions.append(
-                ImagePrediction(name, labels, failure, source=image, unfamiliarity=unfamiliarity)
+                ImagePrediction(
+                    name,
+                    labels,
+                    failure,
+                    source=image,
+                    unfamiliarity=unfamiliarity,
+                    feature_summary=None if summary is None else tuple(summary),
+                )
             )
         return predictions
 
     def _score_and_describe(
         self, pixels: Sequence[Samples]
-    ) -> Iterator[tuple[tuple[LabelPrediction, ...], float | None]]:
-        """The labels and the unfamiliarity of each image."""
+    ) -> Iterator[tuple[tuple[LabelPrediction, ...], float | None, list[float] | None]]:
+        """The labels, the unfamiliarity and the summary of the features of each image."""
         stacked: Samples = np.stack(pixels)  # type: ignore[assignment]  # all are images, or all vectors
         scores = self.score(stacked)
-        unfamiliarity: Sequence[float | None] = [None] * len(pixels)
-        if scores.unfamiliarity is not None:
-            unfamiliarity = rounded(scores.unfamiliarity).tolist()
-        return zip(self._describe(scores), unfamiliarity, strict=True)
+        of_images = (
+            repeat(None, len(pixels)) if array is None else rounded(array).tolist()
+            for array in (scores.unfamiliarity, scores.feature_summary)
+        )
+        return zip(self._describe(scores), *of_images, strict=True)
 
     def _describe(self, scores: BatchScores) -> list[tuple[LabelPrediction, ...]]:
         shown = self._context.shown(scores)

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from kmcl.errors import InputError
-from kmcl.serving.export_metadata import METADATA_KEY, OF_IMAGES, OPTIONAL, OUTPUTS, ExportMetadata
+from kmcl.serving.export_metadata import METADATA_KEY, OPTIONAL, OUTPUTS, ExportMetadata
 from kmcl.serving.image_predictor import BatchScores, ImagePredictor
 from kmcl.serving.predictions import Pixels, Samples
 
@@ -51,18 +51,20 @@ class OnnxPredictor(ImagePredictor):
         named = dict(zip(self._outputs, results, strict=True))
         if not all(np.isfinite(array).all() for array in results):
             raise InputError(f"{self.path}: gives scores that are not finite; its weights are damaged")
-        return BatchScores(
-            named["score"], named["probability"], named.get("sigma"), named.get("unfamiliarity")
-        )
+        return BatchScores(*(named.get(name) for name in BatchScores._fields))  # type: ignore[arg-type]
 
     @property
     def has_unfamiliarity(self) -> bool:
         return "unfamiliarity" in self._outputs
 
     @property
-    def output_names(self) -> tuple[str, ...]:
-        """Those of `export_metadata.OUTPUTS` that the file has."""
-        return tuple(self._outputs)
+    def summary_size(self) -> int:
+        return self._outputs["feature_summary"][0] if "feature_summary" in self._outputs else 0
+
+    @property
+    def output_shapes(self) -> dict[str, list[int]]:
+        """Those of `export_metadata.OUTPUTS` that the file has, with the shape of each for one image."""
+        return self._outputs
 
     def use_cores(self, number: int) -> None:
         """Score on that many cores; without this call, on all."""
@@ -84,7 +86,10 @@ class OnnxPredictor(ImagePredictor):
             wanted = " x ".join(map(str, shape))
             raise InputError(f"{self.path}: must take {kind} {name} of {wanted}; takes {self._inputs}")
         outputs = list(self._outputs.items())
-        shapes = {name: [] if name in OF_IMAGES else [num_labels] for name in OUTPUTS}
+        shapes = {name: [num_labels] for name in OUTPUTS} | {"unfamiliarity": []}
+        summary = self._outputs.get("feature_summary", [])
+        if len(summary) == 1 and isinstance(summary[0], int):
+            shapes["feature_summary"] = summary
         names = [name for name in OUTPUTS if name in self._outputs or name not in OPTIONAL]
         if outputs != [(name, shapes[name]) for name in names]:
             raise InputError(f"{self.path}: must give {OUTPUTS} of {num_labels} labels; gives {outputs}")

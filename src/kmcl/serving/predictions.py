@@ -71,12 +71,16 @@ class LabelPrediction:
 
 
 class Columns(NamedTuple):
-    """Which of the columns that not every table has are wanted."""
+    """Which of the columns that not every table has are wanted.
+
+    num_features: how many numbers of an image's `feature_summary`
+    """
 
     sigma: bool = False
     unsure: bool = False
     unfamiliarity: bool = False
     error: bool = False
+    num_features: int = 0
 
     @property
     def of_labels(self) -> list[str]:
@@ -86,8 +90,18 @@ class Columns(NamedTuple):
 
     @property
     def of_images(self) -> list[str]:
-        """The fields of an image beside its name."""
-        return [name for name in ("unfamiliarity", "error") if getattr(self, name)]
+        """The columns of an image beside its name."""
+        features = [f"feature_{number}" for number in range(1, self.num_features + 1)]
+        return [*["unfamiliarity"] * self.unfamiliarity, *features, *["error"] * self.error]
+
+    def values_of(self, image: ImagePrediction) -> list[Any]:
+        """What an image has in the columns `of_images`."""
+        features = image.feature_summary or (None,) * self.num_features
+        return [
+            *[image.unfamiliarity] * self.unfamiliarity,
+            *features[: self.num_features],
+            *[image.error] * self.error,
+        ]
 
 
 @dataclass(frozen=True)
@@ -97,6 +111,7 @@ class ImagePrediction:
     source: the path or image that was predicted, for display; None where it is not known
     unfamiliarity: how unlike the training images it is, from 0 to 1: the share of val that is less unlike
                    them; None for a model without that post-hoc part
+    feature_summary: a few numbers about its features, for `kmcl monitor`; None for a model without that part
     """
 
     name: str
@@ -104,6 +119,7 @@ class ImagePrediction:
     error: str | None = None
     source: ImageLike | None = field(default=None, repr=False, compare=False)
     unfamiliarity: float | None = None
+    feature_summary: tuple[float, ...] | None = field(default=None, repr=False)
 
     @property
     def is_unfamiliar(self) -> bool:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from huggingface_hub import ModelHubMixin
 
@@ -48,6 +50,10 @@ class Predictor(ImagePredictor, ModelHubMixin):
     def has_unfamiliarity(self) -> bool:
         return self.classifier.gives_unfamiliarity
 
+    @property
+    def summary_size(self) -> int:
+        return self.classifier.summary_size
+
     @torch.inference_mode()
     def score(self, images: Samples) -> BatchScores:
         batch = torch.from_numpy(images)
@@ -57,10 +63,9 @@ class Predictor(ImagePredictor, ModelHubMixin):
         return BatchScores(
             score=output.probabilities.float().cpu().numpy(),
             probability=self.rules.calibrate(output.logits.float().cpu().numpy()),
-            sigma=None if output.sigma is None else output.sigma.float().cpu().numpy(),
-            unfamiliarity=None
-            if output.unfamiliarity is None
-            else output.unfamiliarity.float().cpu().numpy(),
+            sigma=_optional(output.sigma),
+            unfamiliarity=_optional(output.unfamiliarity),
+            feature_summary=_optional(output.feature_summary),
         )
 
     def resize(self, image: Pixels) -> Pixels:
@@ -99,3 +104,7 @@ class Predictor(ImagePredictor, ModelHubMixin):
         if not folder.is_dir():
             folder = download(model_id, **{name: options[name] for name in wanted if name in options})
         return cls(*load_model(model_folder_of(folder)), folder)
+
+
+def _optional(tensor: torch.Tensor | None) -> npt.NDArray[np.float32] | None:
+    return None if tensor is None else tensor.float().cpu().numpy()

@@ -26,7 +26,7 @@ def predict_split(
     on_progress: Callable[[int], object] | None = None,
     on_batch: Callable[[EncoderFeatures, HeadOutput], object] | None = None,
 ) -> Predictions:
-    """Scores, sigma, features and unfamiliarity of every image of a split, in its order.
+    """Scores, sigma, features, their summary and unfamiliarity of every image of a split, in its order.
 
     The images are scored on the classifier's device.
 
@@ -38,7 +38,7 @@ def predict_split(
     """
     classifier.eval()
     device = next(classifier.parameters()).device
-    indices, scores, sigmas, features, unfamiliarity = [], [], [], [], []
+    indices, scores, sigmas, features, unfamiliarity, summaries = [], [], [], [], [], []
     for batch in loader:
         images = batch.images.to(device)
         encoded = classifier.encode_rows(images) if from_rows else classifier.encode(images)
@@ -50,6 +50,8 @@ def predict_split(
             sigmas.append(output.sigma.float().cpu())
         if output.unfamiliarity is not None:
             unfamiliarity.append(output.unfamiliarity.float().cpu())
+        if output.feature_summary is not None:
+            summaries.append(output.feature_summary.float().cpu())
         if on_batch is not None:
             on_batch(encoded, output)
         if on_progress is not None:
@@ -66,4 +68,5 @@ def predict_split(
         features=torch.cat(features).numpy() if features else None,
         groups=None if split.groups is None else tuple(map(str, split.groups[rows])),
         unfamiliarity=torch.cat(unfamiliarity).numpy() if unfamiliarity else None,
+        feature_summary=torch.cat(summaries).numpy() if summaries else None,
     )

@@ -128,7 +128,7 @@ def _joined(parts: list[Predictions]) -> Predictions:
         arrays = [getattr(part, name) for part in parts]
         return None if any(array is None for array in arrays) else np.concatenate(arrays)
 
-    stacked = ("scores", "targets", "ignored", "sigma", "features", "unfamiliarity")
+    stacked = ("scores", "targets", "ignored", "sigma", "features", "unfamiliarity", "feature_summary")
     arrays = {name: stack(name) for name in stacked}
     return Predictions(parts[0].labels, tuple(name for part in parts for name in part.names), **arrays)
 
@@ -146,4 +146,5 @@ def _of_labels(predictions: Predictions, columns: list[int]) -> Predictions:
         pick(predictions.sigma),
         predictions.features,
         unfamiliarity=predictions.unfamiliarity,
+        feature_summary=predictions.feature_summary,
     )

@@ -89,7 +89,7 @@ def fit_parts(
 @torch.inference_mode()
 def corrected(observed: Observed, parts: Mapping[str, PosthocPart]) -> Predictions:
     """The predictions with what the parts add: those of the classifier that holds them."""
-    logits, unfamiliarity = observed.observations.logits, None
+    logits, unfamiliarity, summary = observed.observations.logits, None, None
     for name, part in parts.items():
         device = next(part.buffers()).device
         observations = observed.observations.of(name).to(device)
@@ -98,7 +98,14 @@ def corrected(observed: Observed, parts: Mapping[str, PosthocPart]) -> Predictio
         if part.gives_unfamiliarity:
             found = part.unfamiliarity(observations, logits.to(device))
             unfamiliarity = found.float().cpu().numpy()
-    return replace(observed.predictions, scores=logits.sigmoid().numpy(), unfamiliarity=unfamiliarity)
+        if part.summary_size:
+            summary = part.feature_summary(observations).float().cpu().numpy()
+    return replace(
+        observed.predictions,
+        scores=logits.sigmoid().numpy(),
+        unfamiliarity=unfamiliarity,
+        feature_summary=summary,
+    )
 
 
 def auc_of_logits(predictions: Predictions) -> Callable[[Tensor], float]:

@@ -219,7 +219,7 @@ def test_a_large_request_is_spread_over_threads_and_comes_back_in_order():
         if 9 in batch:
             last_is_done.set()
         numbers = batch.reshape(-1, 1).astype(np.float32)
-        return BatchScores(numbers, numbers, numbers, unfamiliarity=numbers.ravel())
+        return BatchScores(numbers, numbers, numbers, numbers.ravel(), feature_summary=numbers)
 
     batcher = start(score, num_threads=2)
     scores, more = batcher.submit(images(*range(10)), lambda pixels, own: own.score.ravel()).result(20)

@@ -24,13 +24,15 @@ def test_rates_are_those_of_the_last_images():
     rng = np.random.default_rng(0)
     present, unfamiliar = rng.random((57, 3)) < 0.4, rng.random(57) < 0.3
     probabilities, values = rng.random((57, 3)), np.where(unfamiliar, 0.96, 0.5)
+    features = rng.normal(size=(57, 2))
     window = PredictionWindow(3, num_images=20)
     assert math.isnan(window.unfamiliar_share)
     assert math.isnan(window.label_rate(0))
+    assert math.isnan(window.feature_mean(0))
     first = 0
     for size in (1, 7, 30, 19):
         rows = slice(first, first + size)
-        window.add(PredictedImages(probabilities[rows], present[rows], values[rows]))
+        window.add(PredictedImages(probabilities[rows], present[rows], values[rows], features[rows]))
         first += size
         last = slice(max(0, first - 20), first)
         assert window.num_images == min(first, 20)
@@ -41,6 +43,8 @@ def test_rates_are_those_of_the_last_images():
         np.testing.assert_array_equal(held.probabilities, probabilities[last])
         np.testing.assert_array_equal(held.present, present[last])
         np.testing.assert_array_equal(held.unfamiliarity, values[last])
+        np.testing.assert_array_equal(held.features, features[last])
+        assert window.feature_mean(1) == pytest.approx(features[last, 1].mean())
 
 
 def test_a_window_without_images_is_refused():
@@ -51,9 +55,10 @@ def test_a_window_without_images_is_refused():
 def test_gauges_show_the_window(monkeypatch):
     window = PredictionWindow(2)
     present = np.array([[True, False]] * 3 + [[True, True]])
-    window.add(PredictedImages(0.7 * present, present, np.array([0.1, 0.2, 0.97, 0.3])))
+    features = np.array([[1.0, 0.5], [2.0, 0.5], [3.0, 0.5], [4.0, 0.5]])
+    window.add(PredictedImages(0.7 * present, present, np.array([0.1, 0.2, 0.97, 0.3]), features))
     service = ServiceMetrics(lambda: 0)
-    service.watch(window, ("cat", 'a "b"'), has_unfamiliarity=True)
+    service.watch(window, ("cat", 'a "b"'), has_unfamiliarity=True, num_features=2)
     service.count_unfamiliar(3)
     text = service.text().decode()
     for line in (
@@ -62,6 +67,8 @@ def test_gauges_show_the_window(monkeypatch):
         'kmcl_label_rate{label="cat"} 1.0',
         'kmcl_label_rate{label="a \\"b\\""} 0.25',
         "kmcl_unfamiliar_images_total 3.0",
+        'kmcl_feature_mean{feature="1"} 2.5',
+        'kmcl_feature_mean{feature="2"} 0.5',
     ):
         assert line in text.splitlines()
     monkeypatch.setattr(metrics, "MOST_LABEL_SERIES", 1)
@@ -70,6 +77,7 @@ def test_gauges_show_the_window(monkeypatch):
     many.count_unfamiliar(1)
     assert "kmcl_label_rate" not in many.text().decode()
     assert "unfamiliar" not in many.text().decode()
+    assert "feature" not in many.text().decode()
 
 
 def test_answered_images_are_counted(client: TestClient):
@@ -88,7 +96,8 @@ def drawn(number: int, shift: float, seed: int, *, with_unfamiliarity: bool = Tr
     probabilities = rng.random((number, 2)) * 0.8
     probabilities[:, 0] += shift
     values = rng.random(number) ** (1 - shift) if with_unfamiliarity else None
-    return PredictedImages(probabilities, probabilities > 0.5, values)
+    features = rng.normal(size=(number, 2)) + 5 * shift if with_unfamiliarity else None
+    return PredictedImages(probabilities, probabilities > 0.5, values, features)
 
 
 @pytest.mark.parametrize(("shift", "with_unfamiliarity"), [(0.0, True), (0.2, True), (0.2, False)])
@@ -114,6 +123,9 @@ def test_drift_gauges_are_the_checks_of_the_window(shift, with_unfamiliarity):
         assert shown[name] == pytest.approx(check.adjusted)
     assert shown['kmcl_val_label_rate{label="dog"}'] == pytest.approx(val.present[:, 1].mean())
     assert ("kmcl_val_unfamiliar_share" in shown) == with_unfamiliarity
+    assert ('kmcl_drift_p_value{check="mean of feature 2",label=""}' in shown) == with_unfamiliarity
+    if with_unfamiliarity:
+        assert shown['kmcl_val_feature_mean{feature="2"}'] == pytest.approx(val.features[:, 1].mean())
 
 
 def test_drift_is_compared_anew_only_for_new_images_and_now_and_then():

@@ -47,7 +47,13 @@ class ServiceMetrics:
         self._p_values: Gauge | None = None
         self._gauge("kmcl_waiting_images", "Images in the queue", num_waiting)
 
-    def watch(self, window: PredictionWindow, labels: Sequence[str], has_unfamiliarity: bool) -> None:
+    def watch(
+        self,
+        window: PredictionWindow,
+        labels: Sequence[str],
+        has_unfamiliarity: bool,
+        num_features: int = 0,
+    ) -> None:
         """Gauges of what was predicted of the last images, which show drift."""
         self._gauge(
             "kmcl_window_images", "Images that the gauges of a window cover", lambda: window.num_images
@@ -63,6 +69,10 @@ class ServiceMetrics:
                 "Share of unfamiliar images in the window; 0.05 for images like those of val",
                 lambda: window.unfamiliar_share,
             )
+        if num_features:
+            means = self._feature_gauge("kmcl_feature_mean", "Mean of a summary of features in the window")
+            for index in range(num_features):
+                means.labels(str(index + 1)).set_function(partial(window.feature_mean, index))
         if len(labels) <= MOST_LABEL_SERIES:
             rates = self._label_gauge(
                 "kmcl_label_rate", "Share of the images in the window in which the label is present"
@@ -75,6 +85,10 @@ class ServiceMetrics:
         if val.unfamiliarity is not None:
             share = float(is_unfamiliar(val.unfamiliarity).mean())
             self._gauge("kmcl_val_unfamiliar_share", "Share of unfamiliar images in val", lambda: share)
+        if val.features is not None:
+            means = self._feature_gauge("kmcl_val_feature_mean", "Mean of a summary of features in val")
+            for number, mean in enumerate(val.features.mean(axis=0).tolist(), 1):
+                means.labels(str(number)).set(mean)
         self._findings = Gauge(
             "kmcl_drift_findings",
             "Checks by which the images in the window differ from val; NaN before the first image",
@@ -101,6 +115,9 @@ class ServiceMetrics:
 
     def _label_gauge(self, name: str, about: str) -> Gauge:
         return Gauge(name, about, ["label"], registry=self._registry)
+
+    def _feature_gauge(self, name: str, about: str) -> Gauge:
+        return Gauge(name, about, ["feature"], registry=self._registry)
 
     def _gauge(self, name: str, about: str, value: Callable[[], float]) -> None:
         Gauge(name, about, registry=self._registry).set_function(value)

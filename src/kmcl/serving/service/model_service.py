@@ -77,7 +77,8 @@ class Service:
         self.has_sigma = scores.sigma is not None
         self.has_unfamiliarity = scores.unfamiliarity is not None
         self.window = PredictionWindow(len(self.context.labels))
-        self.metrics.watch(self.window, self.context.labels, self.has_unfamiliarity)
+        num_features = 0 if scores.feature_summary is None else scores.feature_summary.shape[1]
+        self.metrics.watch(self.window, self.context.labels, self.has_unfamiliarity, num_features)
         self.drift: DriftWatch | None = None
         if val is not None:
             self.drift = DriftWatch(self.context.labels, val, self.window)
@@ -126,9 +127,12 @@ class Service:
         )
 
     def _count(self, scores: BatchScores) -> None:
-        unfamiliarity = None if scores.unfamiliarity is None else rounded(scores.unfamiliarity)
+        unfamiliarity, features = (
+            None if array is None else rounded(array)
+            for array in (scores.unfamiliarity, scores.feature_summary)
+        )
         decided = self.context.rules.decide(scores.probability)
-        self.window.add(PredictedImages(decided.probabilities, decided.present, unfamiliarity))
+        self.window.add(PredictedImages(decided.probabilities, decided.present, unfamiliarity, features))
         if unfamiliarity is not None:
             self.metrics.count_unfamiliar(int(is_unfamiliar(unfamiliarity).sum()))
 

@@ -1,4 +1,4 @@
-"""What was predicted of the last images: the share of unfamiliar ones, and the rate of each label."""
+"""What was predicted of the last images: the share of unfamiliar ones, the rate of each label, features."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ class _Image(NamedTuple):
     present: np.typing.NDArray[np.bool_]
     unfamiliarity: float | None
     is_unfamiliar: bool
+    features: Values | None
 
 
 class PredictionWindow:
@@ -45,7 +46,8 @@ class PredictionWindow:
         flags = repeat(False) if values is None else is_unfamiliar(values).tolist()
         numbers = repeat(None) if values is None else values.tolist()
         # strict is not for endless iterators
-        for row in zip(images.probabilities, images.present, numbers, flags):  # noqa: B905
+        features = repeat(None) if images.features is None else images.features
+        for row in zip(images.probabilities, images.present, numbers, flags, features):  # noqa: B905
             if len(self._images) == self._size:
                 old = self._images.popleft()
                 self._present -= old.present
@@ -69,11 +71,18 @@ class PredictionWindow:
         """The share of images in which the label is present; NaN before the first image."""
         return float(self._present[label] / self.num_images) if self._images else float("nan")
 
+    def feature_mean(self, feature: int) -> float:
+        """The mean of a number that summarises features; NaN where no image has it."""
+        numbers = [one.features[feature] for one in self._images if one.features is not None]
+        return float(np.mean(numbers)) if numbers else float("nan")
+
     def images(self) -> PredictedImages:
         """The images in the window, at least one."""
         numbers = [one.unfamiliarity for one in self._images]
+        features = [one.features for one in self._images if one.features is not None]
         return PredictedImages(
             np.stack([one.probabilities for one in self._images]),
             np.stack([one.present for one in self._images]),
             None if None in numbers else np.array(numbers, dtype=np.float64),
+            np.stack(features) if len(features) == len(self._images) else None,
         )
