@@ -47,7 +47,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "workers": 0,
         "data_options": {"size": 300},
     },
-    "kmcl_from_nothing": FROM_NOTHING,
+    "kmcl_from_nothing": FROM_NOTHING | {"kernel": "isotropic"},
     "asl": FROM_NOTHING | {"method": "asl"},
 }
 
