@@ -28,8 +28,7 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +36,8 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from ablation_table import print_table
+from ablation_table import CHOICES, print_table
+from ablation_variants import RATE, VARIANTS, Variant
 from kmcl.data import open_dataset
 from kmcl.data.loading import LoaderSettings
 from kmcl.data.splitting import stratify
@@ -45,8 +45,7 @@ from kmcl.encoders import Encoder
 from kmcl.encoders.opening import open_encoder
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import mean_average_precision
-from kmcl.methods import MethodOptions, find_method
-from kmcl.methods.kmcl import PRESETS
+from kmcl.methods import find_method
 from kmcl.methods.label_statistics import set_label_statistics
 from kmcl.models.classifier import Classifier
 from kmcl.posthoc import find_part
@@ -65,54 +64,6 @@ STEPS_OF_FEW = 160
 """With a part of the training images: as many epochs as give about this many steps."""
 SHARE_OF_VAL = 0.12
 """Of the images of the other folds."""
-CHOICES = ("none", "frozen_gp", "kernel_vote", "frozen_gp+kernel_vote")
-
-
-class Variant(NamedTuple):
-    """A method with its options, and the learning rate if it has one of its own on a dataset."""
-
-    method: str
-    options: Mapping[str, Any] = MappingProxyType({})
-    rates: Mapping[str, float] = MappingProxyType({})
-
-    def resolved(self, labels: tuple[str, ...]) -> MethodOptions:
-        return find_method(self.method).options(**self.options).resolved(pretrained=True, labels=labels)
-
-
-def _preset(name: str, **changes: Any) -> dict[str, Any]:
-    return PRESETS[name].model_dump(exclude={"name"}, exclude_unset=True) | changes
-
-
-RATE = 3e-3
-_SLOW = {"coco18": 1e-3, "nih14": 1e-3}
-"""Rates that differ from `RATE`: those that val chose for the methods (docs/results.md)."""
-_NARROW = {"decoder_width": 256}
-_NO_KERNELS = {"reconstruction_weight": 0.0, "contrastive_weight": 0.0}
-VARIANTS = {
-    "asl": Variant("asl"),
-    "kmcl": Variant("kmcl"),
-    "kernels": Variant("kmcl", _preset("kernels")),
-    "no contrast": Variant("kmcl", _preset("kernels", contrastive_weight=0.0)),
-    "no reconstruction": Variant("kmcl", _preset("kernels", reconstruction_weight=0.0)),
-    "neither": Variant("kmcl", _preset("kernels", **_NO_KERNELS)),
-    "kernels, no queries": Variant("kmcl", _preset("kernels", query_width=0)),
-    "bce": Variant("bce"),
-    "focal": Variant("focal"),
-    "aam": Variant("aam"),
-    "csra": Variant("csra"),
-    "mlgcn": Variant("mlgcn"),
-    "addgcn": Variant("addgcn"),
-    "tdrg": Variant("tdrg", _NARROW, {"nih14": 1e-3}),
-    "mulsupcon": Variant("mulsupcon", rates={"coco18": 1e-3}),
-    "q2l": Variant("q2l", _NARROW, _SLOW),
-    "mldecoder": Variant("mldecoder", _NARROW, _SLOW),
-    "paper, its rate": Variant("kmcl", _preset("paper"), dict.fromkeys(_SLOW, 2e-4)),
-    "paper": Variant("kmcl", _preset("paper")),
-    "paper, small initial values": Variant("kmcl", _preset("paper", head_init="small")),
-    "paper, normalised": Variant("kmcl", _preset("paper", head_init="small", normalise_dimension=True)),
-    "released, its rate": Variant("kmcl", _preset("released"), dict.fromkeys(_SLOW, 2e-4)),
-    "released": Variant("kmcl", _preset("released")),
-}
 
 
 class Part(NamedTuple):

@@ -21,7 +21,7 @@ def make_classifier(
     torch.manual_seed(0)
     description = ModelDescription(
         rules=LabelRules(("ant", "bee", "cat")),
-        method=read_options({"name": method}),
+        method=read_options({"name": method} | ({"kernel": "isotropic"} if method == "kmcl" else {})),
         encoder=encoder,
         image_size=image_size,
         frozen_stages=frozen_stages,
@@ -85,7 +85,8 @@ def test_outputs_stay_the_same(encoder: str, method: str, num_left: int):
         assert folded is not classifier
         assert len(norms(folded)) == num_left
         ours, expected = folded(images().to(dtype)), classifier(images().to(dtype))
-        for name in ("logits", "features"):
+        assert (expected.sigma is None) == (method == "asl")
+        for name in ("logits", "features", "sigma"):
             torch.testing.assert_close(
                 getattr(ours, name), getattr(expected, name), rtol=tolerance, atol=tolerance
             )

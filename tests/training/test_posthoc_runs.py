@@ -29,6 +29,14 @@ def settings_with(cache: Path, **changes: object) -> TrainingSettings:
     return resolve_settings("digits", flags=TINY | {"cache_dir": cache} | changes)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _smooth_parts():
+    """A val of 20 images would keep the default smoothness, which magnifies the rounding of the cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kmcl.posthoc.frozen_gp.SHRINKAGE", 0.0)
+        yield
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("posthoc")
@@ -79,7 +87,7 @@ def test_saved_predictions_are_those_of_the_loaded_model_on_the_images(tmp_path:
 def test_the_cache_rounds_saved_predictions_and_no_more(finished: Path):
     for split in ("val", "test"):
         saved = Predictions.load(finished / "predictions" / f"{split}.npz").scores
-        np.testing.assert_allclose(predict(finished, split), saved, atol=3e-4, rtol=0)
+        np.testing.assert_allclose(predict(finished, split), saved, atol=1e-4, rtol=0)
         assert np.ptp(saved, axis=0).min() > 2e-3
 
 
