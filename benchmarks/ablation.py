@@ -4,7 +4,7 @@
     python benchmarks/ablation.py DATA OUT --variants 'asl;kmcl' --seeds 0,1,2  # test, once all is chosen
     python benchmarks/ablation.py DATA OUT --table [--reference asl]
 
-    [--groups '[0-9]{8}'] [--fraction 0.1] [--unknown 0.5 | --unknown single] [--part 0/2]
+    [--repeats 3] [--groups '[0-9]{8}'] [--fraction 0.1] [--unknown 0.5 | --unknown single] [--part 0/2]
 
 The frozen features of all images are computed once (EfficientNet-Lite0, --image-size 128, --views 3). Each
 network trains the last stage and its head on them as `kmcl train` does: optimiser, schedule and moving
@@ -12,7 +12,7 @@ average are the package's, the best epoch is chosen on val. Then post-hoc parts 
 on val: none, the Gaussian process, the kernel vote, both.
 
 --folds:   train and val are divided into folds, groups kept together; each is judged by networks that were
-           trained and chosen on the others. Test is not opened.
+           trained and chosen on the others. Test is not opened. --repeats divides them anew each time.
 --unknown: the share of the training labels that are deleted at random; single: all but one positive label of
            each image. They are trained on as `kmcl train` does by default.
 --part:    which of several processes this is. Each appends to OUT; a network that is there is not trained
@@ -123,14 +123,15 @@ class Images:
             ]
         return torch.cat(batches).clone()
 
-    def folds(self, number: int) -> Iterator[Part]:
+    def folds(self, number: int, repeats: int = 1) -> Iterator[Part]:
         pool = np.flatnonzero(self.split != "test")
-        fold_of = stratify(self.targets[pool], [1 / number] * number, 0, self.groups[pool])
-        for fold in range(number):
-            others = pool[fold_of != fold]
-            shares = [1 - SHARE_OF_VAL, SHARE_OF_VAL]
-            is_val = stratify(self.targets[others], shares, fold, self.groups[others])
-            yield Part(others[is_val == 0], others[is_val == 1], pool[fold_of == fold])
+        for repeat in range(repeats):
+            fold_of = stratify(self.targets[pool], [1 / number] * number, repeat, self.groups[pool])
+            for fold in range(number):
+                others = pool[fold_of != fold]
+                shares = [1 - SHARE_OF_VAL, SHARE_OF_VAL]
+                is_val = stratify(self.targets[others], shares, fold, self.groups[others])
+                yield Part(others[is_val == 0], others[is_val == 1], pool[fold_of == fold])
 
     def given(self) -> Part:
         return Part(*(np.flatnonzero(self.split == name) for name in ("train", "val", "test")))
@@ -301,7 +302,7 @@ def main() -> None:
         with_test=arguments.folds == 0,
     )
     if arguments.folds:
-        parts = list(enumerate(images.folds(arguments.folds)))
+        parts = list(enumerate(images.folds(arguments.folds, arguments.repeats)))
     else:
         parts = [(seed, images.given()) for seed in map(int, arguments.seeds.split(","))]
     for seed, part in parts[index::number]:
@@ -353,6 +354,7 @@ def parse_arguments() -> argparse.Namespace:
         "--variants", default=";".join(VARIANTS), help=f"with semicolons: {'; '.join(VARIANTS)}"
     )
     parser.add_argument("--folds", type=int, default=0)
+    parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--groups", metavar="PATTERN", help="of the part of a name that is the group")
     parser.add_argument("--fraction", type=float, default=1.0)

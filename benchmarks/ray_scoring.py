@@ -47,11 +47,11 @@ def write_images(source: Path, number: int, folder: Path) -> None:
 
 def kill_a_worker(output: Path, num_files: int) -> None:
     """End a process that holds the model once that many files of scores are there."""
-    from ray_workers import scoring_processes
+    from ray_workers import processes_of
 
     while len(list(output.glob("*.parquet"))) < num_files:
         time.sleep(0.2)
-    victim = scoring_processes()[0]
+    victim = processes_of("TableScorer")[0]
     os.kill(victim, signal.SIGKILL)
     print(f"killed worker {victim} after {len(list(output.glob('*.parquet')))} files of scores", flush=True)
 

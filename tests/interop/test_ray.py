@@ -15,7 +15,7 @@ from PIL import Image
 
 from brightness_onnx import brightness_model
 from kmcl.interop import TableScorer, score_dataset
-from ray_workers import scoring_processes
+from ray_workers import processes_of
 
 pytestmark = pytest.mark.slow
 ray = pytest.importorskip("ray", reason="the extra ray is not installed")
@@ -28,7 +28,7 @@ def kill_a_worker(output: Path, killed: list[int]) -> None:
     end = time.monotonic() + 600
     while time.monotonic() < end and len(list(output.glob("*.parquet"))) < 3:
         time.sleep(0.1)
-    killed.append(scoring_processes()[0])
+    killed.append(processes_of("TableScorer")[0])
     os.kill(killed[0], signal.SIGKILL)
 
 

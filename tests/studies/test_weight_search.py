@@ -53,7 +53,7 @@ class AnsweredRun(StudyRun):
 
 @pytest.fixture
 def answered(monkeypatch: pytest.MonkeyPatch) -> type[AnsweredRun]:
-    monkeypatch.setattr("kmcl.studies.weight_search.StudyRun", AnsweredRun)
+    monkeypatch.setattr("kmcl.studies.running.StudyRun", AnsweredRun)
     AnsweredRun.trained, AnsweredRun.until = [], 1000
     return AnsweredRun
 

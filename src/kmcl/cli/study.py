@@ -102,7 +102,7 @@ def weights_command(
     console = Console()
     console.print(f"study folder: {folder}", soft_wrap=True, highlight=False)
     try:
-        found = search.run(folder, jobs=study.jobs, console=console)
+        found = search.run(folder, jobs=study.jobs, ray=study.ray, console=console)
     except KeyboardInterrupt as stop:
         typer.echo("Stopped; resume with the same command", err=True)
         raise typer.Exit(INTERRUPTED) from stop

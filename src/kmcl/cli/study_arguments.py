@@ -52,6 +52,15 @@ class StudyArguments:
         int,
         typer.Option(min=1, help="Trainings at a time, each with its share of the cores or its own GPU."),
     ] = 1
+    ray: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="ADDRESS",
+            help="Train on this Ray cluster (auto, local, host:port), --jobs at a time. Its machines share "
+            "the folder and the data.",
+            show_default="this machine",
+        ),
+    ] = None
     option: OptionArgument = None
     flags: Mapping[str, Any] = field(default_factory=dict)
 
@@ -89,7 +98,7 @@ class StudyArguments:
             variants = tuple(design(values))
             self.check_flags(variants)
             plan = make_plan(kind, values, variants, self.seed_numbers, reference, search)
-        run_and_show(plan, self.resume or self.output, self.jobs, draw)
+        run_and_show(plan, self.resume or self.output, self.jobs, self.ray, draw)
 
 
 def with_study_arguments(

@@ -51,6 +51,7 @@ def run_and_show(
     plan: StudyPlan,
     output: Path | None,
     jobs: int,
+    ray: str | None,
     draw: Callable[[StudyResult], Sequence[Picture]],
 ) -> None:
     """Run a study to completion, write and print its results; exit status 1 if members failed."""
@@ -66,7 +67,7 @@ def run_and_show(
     folder = output or default_folder(plan)
     console.print(f"study folder: {folder}", soft_wrap=True, highlight=False)
     try:
-        result = run_study(plan, folder, jobs=jobs, console=console)
+        result = run_study(plan, folder, jobs=jobs, ray=ray, console=console)
     except KeyboardInterrupt as stop:
         typer.echo(f"Stopped; resume with the same command, or with --resume {folder}", err=True)
         raise typer.Exit(INTERRUPTED) from stop

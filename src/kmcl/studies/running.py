@@ -13,14 +13,32 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Protocol
 
+from rich.console import Console
+
 from kmcl.cores import available_cores
 from kmcl.storage.atomic import write_text
 from kmcl.storage.locks import is_locked, read_owner
 from kmcl.studies.member import BUSY, INTERRUPTED, run_in_process
 from kmcl.studies.plan import Member
+from kmcl.studies.progress import StudyProgress
 
 POLL_SECONDS = 0.5
 INTERRUPT_SECONDS = 120
+
+
+def train_members(
+    members: Sequence[Member], jobs: int, console: Console, ray: str | None = None
+) -> dict[str, str]:
+    """Train the unfinished members, here or on a Ray cluster, and show their progress.
+
+    Returns the reasons of failures, by name.
+    """
+    with StudyProgress(console, members, jobs) as progress:
+        if ray is None:
+            return StudyRun(jobs, progress).run(members)
+        from kmcl.studies.on_ray import RayStudyRun
+
+        return RayStudyRun(ray, jobs, progress).run(members)
 
 
 class Watcher(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -11,11 +10,10 @@ from kmcl.studies.command import command_of
 from kmcl.studies.designs import OF_SIZES, OF_TERMS, WITHOUT_PARTS, size_name, sizes_of
 from kmcl.studies.equal_search import FOLDER, read_found, trials_of
 from kmcl.studies.pipe_table import pipe_table
-from kmcl.studies.plan import Member, StudyPlan, enter_plan
-from kmcl.studies.progress import StudyProgress
+from kmcl.studies.plan import StudyPlan, enter_plan
 from kmcl.studies.published_tables import OwnRow, among_published, published_table
 from kmcl.studies.results import StudyResult, collect, difference_between
-from kmcl.studies.running import StudyRun
+from kmcl.studies.running import train_members
 from kmcl.studies.tables import difference_text, write_tables
 
 
@@ -24,9 +22,13 @@ def run_study(
     folder: Path,
     *,
     jobs: int = 1,
+    ray: str | None = None,
     console: Console | None = None,
 ) -> StudyResult:
     """Train every member that is not finished, then write table.md, table.csv and results.json.
+
+    jobs: members that are trained at a time.
+    ray:  address of a Ray cluster whose machines share `folder`, "auto" or "local"; None for this machine.
 
     Where the plan has a search, its trials come first, in a folder of their own.
 
@@ -37,17 +39,18 @@ def run_study(
     """
     console = console or Console(quiet=True)
     check_data_and_methods(plan)
+    folder = folder.absolute() if ray else folder
     joined = enter_plan(folder, plan)
     command, sections, failures = command_of(joined), [], {}
     if joined.search is not None:
         trials = trials_of(joined, joined.search)
-        failures = _train(trials.members(folder / FOLDER), jobs, console)
+        failures = train_members(trials.members(folder / FOLDER), jobs, console, ray)
         found = read_found(joined, joined.search, folder)
         joined = found.chosen(joined)
         sections.append(found.section(joined.seeds[0]))
     wanted = {member.name for member in plan.members(folder)}
     members = [member for member in joined.members(folder) if member.name in wanted]
-    failures |= _train(members, jobs, console)
+    failures |= train_members(members, jobs, console, ray)
     result = collect(joined, folder, failures)
     sections += published_sections(joined, folder, result)
     if plan.kind == OF_TERMS:
@@ -56,12 +59,6 @@ def run_study(
         sections.append(against_all_images(joined, folder, result))
     write_tables(result, folder, command, sections)
     return result
-
-
-def _train(members: Sequence[Member], jobs: int, console: Console) -> dict[str, str]:
-    """Train the unfinished members; returns the reasons of failures, by name."""
-    with StudyProgress(console, members, jobs) as progress:
-        return StudyRun(jobs, progress).run(members)
 
 
 def against_all_images(plan: StudyPlan, folder: Path, result: StudyResult) -> str:

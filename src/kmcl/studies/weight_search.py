@@ -19,8 +19,7 @@ from kmcl.studies.command import command_of
 from kmcl.studies.designs import DEFAULT_KERNEL, TERMS
 from kmcl.studies.pipe_table import pipe_table
 from kmcl.studies.plan import StudyPlan, enter_plan, make_plan
-from kmcl.studies.progress import StudyProgress
-from kmcl.studies.running import StudyRun
+from kmcl.studies.running import train_members
 from kmcl.studies.study import check_data_and_methods
 from kmcl.studies.variants import Variant
 
@@ -76,13 +75,16 @@ class WeightSearch:
             raise InputError(f"sampler must be random or tpe; got {self.sampler!r}")
         self.values = {"kernel": DEFAULT_KERNEL} | dict(self.values)
 
-    def run(self, folder: Path, *, jobs: int = 1, console: Console | None = None) -> list[SearchPoint]:
+    def run(
+        self, folder: Path, *, jobs: int = 1, ray: str | None = None, console: Console | None = None
+    ) -> list[SearchPoint]:
         """Train every point that is missing and write table.md, table.csv, results.json; best point first.
 
         Test is never evaluated. The points are stored in `optuna.journal`, the trainings in `members`: after
         an interruption, or alongside another process, the same call continues the search.
         """
         check_data_and_methods(self.plan([Variant("point 01", "kmcl")]))
+        folder = folder.absolute() if ray else folder
         study = self._open(folder)
         while True:
             with locked(folder / "locks" / "points.lock"):
@@ -92,8 +94,7 @@ class WeightSearch:
                 joined = enter_plan(folder, self.plan([_variant(trial) for trial in pending]))
             names = {_variant(trial).name for trial in pending}
             members = [member for member in joined.members(folder) if member.variant in names]
-            with StudyProgress(console or Console(quiet=True), members, jobs) as progress:
-                self.failures |= StudyRun(jobs, progress).run(members)
+            self.failures |= train_members(members, jobs, console or Console(quiet=True), ray)
             with locked(folder / "locks" / "points.lock"):
                 for trial in pending:
                     values = self._val_maps(folder, trial)
