@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 import torch
 
+from kmcl.data import open_dataset
+from kmcl.data.shard_writing import write_shards
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.storage.atomic import WriteError
@@ -184,13 +186,19 @@ def test_a_full_disk_wherever_it_comes_is_a_message_and_the_run_resumes(tmp_path
     assert (ours.scores == theirs.scores).all()
 
 
-def test_killed_inside_an_epoch_it_goes_on_from_the_last_checkpoint_there(tmp_path: Path):
+@pytest.mark.parametrize("kind", ["images", "shards", "cached features"])
+def test_killed_inside_an_epoch_it_goes_on_from_the_last_checkpoint_there(tmp_path: Path, kind: str):
     """Six batches an epoch, a checkpoint after two and four: the run dies after the fifth of the second.
 
     With dropout in the label queries, whose random numbers have to be those of the uninterrupted run.
     """
-    values = TINY | {"epochs": 3, "checkpoint_steps": 2, "augmentation": "light", "query_width": 128}
-    settings = resolve_settings("digits", flags=values)
+    values = TINY_CACHED if kind == "cached features" else TINY
+    values = values | {"epochs": 3, "checkpoint_steps": 2, "query_width": 128}
+    data = "digits"
+    if kind == "shards":
+        write_shards(open_dataset("digits", size=120), tmp_path / "shards", 16)
+        data, values = f"shards:{tmp_path / 'shards'}", values | {"data_options": {}, "workers": 2}
+    settings = resolve_settings(data, flags=values)
     whole, run = tmp_path / "whole", tmp_path / "killed"
     train(settings, whole)
     trained: list[tuple[int, int]] = []
