@@ -2,6 +2,7 @@
 
     python benchmarks/drift.py RUN [--draws 200]
     python benchmarks/drift.py RUN --changed blur=1.5,dark=0.7 [--draws 200]
+    python benchmarks/drift.py RUN --groups '[0-9]{8}' [--draws 200]
 
 RUN is a run with predictions of val and test. In each draw as many images as val has, and as many new ones as
 half of test, are drawn from both splits together, so that nothing differs but chance. A planted shift then
@@ -14,14 +15,19 @@ blurred with that deviation in pixels where the longer side has 256, or made dar
 compared with the other images of val. "nothing" leaves them as they are. The last columns count draws in
 which a check of the features showed drift, and draws with an alarm where these checks are left out.
 
-The first row compares val itself with random halves of test: these draws have val in common, and are not
-independent. Two lines say what that row means: whether the targets of val and test differ, which no model has
-a part in, and how many redrawn vals give as many alarms against halves of the other images.
+--groups draws whole groups (patients), half of them as val and half as new images, so that nothing differs
+but chance: all images compared, and one of each group, as by `kmcl monitor --group`.
+
+Without these options the first row compares val itself with random halves of test: these draws have val in
+common, and are not independent. Two lines say what that row means: whether the targets of val and test
+differ, which no model has a part in, and how many redrawn vals give as many alarms against halves of the
+other images.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,7 +40,14 @@ from guarantees import pooled
 from guarantees import rows as images_of
 from kmcl.data import open_dataset
 from kmcl.evaluation import Predictions
-from kmcl.evaluation.drift import FALSE_ALARM_RATE, PredictedImages, find_drift, holm, predicted_images
+from kmcl.evaluation.drift import (
+    FALSE_ALARM_RATE,
+    PredictedImages,
+    find_drift,
+    holm,
+    one_of_each_group,
+    predicted_images,
+)
 from kmcl.models.folder import read_description
 from kmcl.serving.loading import load_in_torch
 from kmcl.training.run_folder import RunFolder
@@ -56,6 +69,7 @@ def main() -> None:
     )
     parser.add_argument("run", type=Path)
     parser.add_argument("--draws", type=int, default=200)
+    parser.add_argument("--groups", metavar="PATTERN", help="of the part of a name that is the group")
     parser.add_argument("--changed", default="", metavar="NAME=AMOUNT,...", help="blur or dark")
     arguments = parser.parse_args()
     folder = RunFolder(arguments.run)
@@ -69,11 +83,14 @@ def main() -> None:
         }
         print_changed(rules.labels, val, changed, arguments.draws)
         return
+    if arguments.groups:
+        print_grouped(rules.labels, both, arguments.groups, arguments.draws)
+        return
     num_new = len(test.present) // 2
     print(f"alarms of draws of {num_new} new images, bound {100 * FALSE_ALARM_RATE:g} %\n")
     print("| planted | share | draws | with an alarm |\n|---|---|---|---|")
     halves = [
-        (val, rows(test, np.random.default_rng(draw).permutation(len(test.present))[:num_new]))
+        (val, test.take(np.random.default_rng(draw).permutation(len(test.present))[:num_new]))
         for draw in range(arguments.draws)
     ]
     against_val = alarms(rules.labels, halves)
@@ -112,7 +129,7 @@ def _stacked(one: Any, other: Any) -> Any:
 def redrawn(both: PredictedImages, num_val: int, num_new: int, seed: int) -> Pair:
     """Another val and new images, of the images of both splits."""
     order = np.random.default_rng(seed).permutation(len(both.present))
-    return rows(both, order[:num_val]), rows(both, order[num_val : num_val + num_new])
+    return both.take(order[:num_val]), both.take(order[num_val : num_val + num_new])
 
 
 def fitted_anew(pool: Predictions, both: PredictedImages, num_val: int, num_new: int, seed: int) -> Pair:
@@ -121,7 +138,7 @@ def fitted_anew(pool: Predictions, both: PredictedImages, num_val: int, num_new:
     parts = order[:num_val], order[num_val : num_val + num_new]
     rules = rules_of(images_of(pool, parts[0]))
     found = [predicted_images(images_of(pool, part), rules) for part in parts]
-    found = [one._replace(features=rows(both, part).features) for one, part in zip(found, parts, strict=True)]
+    found = [one._replace(features=both.take(part).features) for one, part in zip(found, parts, strict=True)]
     if both.unfamiliarity is None:
         return found[0], found[1]
     of_val = np.sort(both.unfamiliarity[parts[0]])
@@ -151,8 +168,8 @@ def rate_of_halves(
     """How often a redrawn val gives an alarm against random halves of the images that are not in it."""
     generator = np.random.default_rng(seed)
     order = generator.permutation(len(both.present))
-    val, others = rows(both, order[:num_val]), order[num_val:]
-    halves = [rows(both, generator.permutation(others)[:num_new]) for _ in range(HALVES)]
+    val, others = both.take(order[:num_val]), order[num_val:]
+    halves = [both.take(generator.permutation(others)[:num_new]) for _ in range(HALVES)]
     return float(np.mean(alarms(labels, [(val, half) for half in halves])))
 
 
@@ -194,12 +211,27 @@ def print_changed(
             found = []
             for seed in range(num_draws):
                 order = np.random.default_rng(seed).permutation(len(val.present))
-                drift = find_drift(labels, rows(val, order[number:]), rows(images, order[:number]))
+                drift = find_drift(labels, val.take(order[number:]), images.take(order[:number]))
                 others = [one.p_value for one in drift.checks if not one.what.startswith("mean")]
                 by_features = any(one.what.startswith("mean") for one in drift.found)
                 found.append((bool(drift.found), by_features, holm(others).min() <= FALSE_ALARM_RATE))
             cells = [f"{100 * rate:.1f} %" for rate in np.mean(found, axis=0)]
             print("| " + " | ".join([name, str(number), str(num_draws), *cells]) + " |", flush=True)
+
+
+def print_grouped(labels: tuple[str, ...], both: PredictedImages, pattern: str, num_draws: int) -> None:
+    assert both.names is not None
+    groups = np.array([re.findall(pattern, Path(name).name)[0] for name in both.names])
+    found = []
+    for seed in range(num_draws):
+        drawn = np.random.default_rng(seed).permutation(np.unique(groups))
+        in_val = np.isin(groups, drawn[: len(drawn) // 2])
+        sides = [both.take(np.flatnonzero(side)) for side in (in_val, ~in_val)]
+        thinned = [one_of_each_group(side, pattern) for side in sides]
+        found.append([bool(find_drift(labels, *pair).found) for pair in (sides, thinned)])
+    print("| compared | draws | with an alarm |\n|---|---|---|")
+    for name, rate in zip(("all images", "one of each group"), np.mean(found, axis=0), strict=True):
+        print(f"| {name} | {num_draws} | {100 * rate:.1f} % |")
 
 
 def print_row(planted: str, share: str, found: list[bool]) -> None:
@@ -210,16 +242,12 @@ def alarms(labels: tuple[str, ...], pairs: list[Pair]) -> list[bool]:
     return [bool(find_drift(labels, val, new).found) for val, new in pairs]
 
 
-def rows(images: PredictedImages, kept: np.typing.NDArray[np.int64]) -> PredictedImages:
-    return PredictedImages(*(None if array is None else array[kept] for array in images))  # type: ignore[arg-type]
-
-
 def with_label(new: PredictedImages, both: PredictedImages, label: int, share: float) -> PredictedImages:
     """So many of the images replaced by ones in which the label was predicted, drawn with replacement."""
     number = round(share * len(new.present))
     having = np.flatnonzero(both.present[:, label])
-    drawn = rows(both, np.random.default_rng(0).choice(having, number))
-    kept = rows(new, np.arange(number, len(new.present)))
+    drawn = both.take(np.random.default_rng(0).choice(having, number))
+    kept = new.take(np.arange(number, len(new.present)))
     return PredictedImages(*(_stacked(*pair) for pair in zip(kept, drawn, strict=True)))
 
 

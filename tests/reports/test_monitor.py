@@ -124,6 +124,47 @@ def test_a_shift_is_found_and_none_where_there_is_none(run: Path, tmp_path: Path
     assert {check.label for check in moved.found} == {"hot, dog"}
 
 
+def with_patients(found: Predictions, number: int) -> Predictions:
+    """Each image three times more, as further images of the same patient."""
+    repeated = np.repeat(np.arange(len(found.names)), 4)
+    return replace(
+        found,
+        names=tuple(f"some/{number}{place // 4:04d}_{place % 4}.png" for place in range(len(repeated))),
+        scores=found.scores[repeated],
+        targets=found.targets[repeated],
+        unfamiliarity=found.unfamiliarity[repeated],
+        feature_summary=found.feature_summary[repeated],
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_one_image_of_each_group_is_compared(form: str, run: Path, tmp_path: Path):
+    """Images that are there four times are no more evidence than those that are there once."""
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    once = draw(200, seed=0), draw(150, seed=2, shift=0.5)
+    many = [with_patients(found, number) for number, found in enumerate(once)]
+    many[0].save(folder / "predictions" / "val.npz")
+    new = write(tmp_path / form, many[1])
+    grouped, _ = monitor(folder, [new], group="^[0-9]+")
+    single, _ = monitor(run, [write(tmp_path / f"single-{form}", once[1])])
+    assert (grouped.num_val, grouped.num_new) == (200, 150)
+    np.testing.assert_allclose(
+        [check.p_value for check in grouped.checks], [check.p_value for check in single.checks], rtol=1e-9
+    )
+    ignored, _ = monitor(folder, [new])
+    assert ignored.num_new == 600
+    assert len(ignored.found) > len(grouped.found)
+
+
+@pytest.mark.parametrize(("pattern", "message"), [("x[0-9]", "not found in the name"), ("(", "expression")])
+def test_a_group_that_cannot_be_found_is_named(pattern: str, message: str, run: Path, tmp_path: Path):
+    result = invoke(run, write(tmp_path / "a.jsonl", draw(20, 1)), "--group", pattern)
+    assert isinstance(result.exception, InputError)
+    assert message in str(result.exception)
+    assert repr(pattern) in str(result.exception)
+
+
 def invoke(*arguments: object):
     return CliRunner().invoke(make_app(), ["monitor", *map(str, arguments)])
 

@@ -25,6 +25,14 @@ def monitor(
         float,
         typer.Option(help="Probability of any alarm where nothing has changed; above 0 and below 1."),
     ] = 0.01,
+    group: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="PATTERN",
+            help="Part of a file name that is its group, such as '^[0-9]+' for a patient; one image of each "
+            "group is compared.",
+        ),
+    ] = None,
     fail_on_drift: Annotated[
         bool, typer.Option("--fail-on-drift", help="Exit with status 3 where drift is found.")
     ] = False,
@@ -41,7 +49,7 @@ def monitor(
     from kmcl.reports.monitor import describe_check, drift_to_json, write_monitor
     from kmcl.reports.monitor import monitor as compare
 
-    drift, sections = compare(run, files, false_alarms)
+    drift, sections = compare(run, files, false_alarms, group)
     page = write_monitor(output or run / "monitor", run.resolve().name, drift, sections)
     if as_json:
         typer.echo(json.dumps(drift_to_json(drift), indent=2))

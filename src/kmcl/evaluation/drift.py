@@ -2,13 +2,15 @@
 
 Compared are the unfamiliarity of the images, a few numbers that summarise their features, and for each label
 its probabilities and how often it is present. Nothing here needs targets. Images are taken to be independent
-of each other.
+of each other: where several show one patient or scene, `one_of_each_group` leaves one of them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
@@ -25,12 +27,17 @@ FALSE_ALARM_RATE = 0.01
 
 
 class PredictedImages(NamedTuple):
-    """What a model says of N images: N x L probabilities and decisions, N numbers or None, N x K or None."""
+    """What a model says of N images: N x L probabilities and decisions, N numbers or None, N x K or None; and
+    their N names, where they are known."""
 
     probabilities: Values
     present: npt.NDArray[np.bool_]
     unfamiliarity: Values | None
     features: Values | None = None
+    names: npt.NDArray[np.object_] | None = None
+
+    def take(self, rows: npt.NDArray[np.intp]) -> PredictedImages:
+        return PredictedImages(*(None if array is None else array[rows] for array in self))  # type: ignore[arg-type]
 
 
 def predicted_images(predictions: Predictions, rules: LabelRules) -> PredictedImages:
@@ -42,7 +49,26 @@ def predicted_images(predictions: Predictions, rules: LabelRules) -> PredictedIm
         None if array is None else rounded(array)
         for array in (predictions.unfamiliarity, predictions.feature_summary)
     )
-    return PredictedImages(decided.probabilities, decided.present, unfamiliarity, features)
+    names = np.array(predictions.names, dtype=object)
+    return PredictedImages(decided.probabilities, decided.present, unfamiliarity, features, names)
+
+
+def one_of_each_group(images: PredictedImages, pattern: str) -> PredictedImages:
+    """Of the images with the same group one, drawn at random; the group is what `pattern` finds in the file
+    name."""
+    assert images.names is not None
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise InputError(f"group must be a regular expression; got {pattern!r}: {error}") from error
+    first_of: dict[str, int] = {}
+    for row in np.random.default_rng(0).permutation(len(images.names)):
+        name = str(images.names[row])
+        found = expression.search(PurePosixPath(name).name)
+        if found is None:
+            raise InputError(f"group {pattern!r} is not found in the name of image {name!r}")
+        first_of.setdefault(found[0], int(row))
+    return images.take(np.sort(np.fromiter(first_of.values(), dtype=np.intp)))
 
 
 @dataclass(frozen=True)

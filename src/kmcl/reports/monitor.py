@@ -13,6 +13,7 @@ from kmcl.evaluation.drift import (
     Drift,
     PredictedImages,
     find_drift,
+    one_of_each_group,
     predicted_images,
 )
 from kmcl.evaluation.json_values import JsonObject, to_json_object
@@ -38,13 +39,18 @@ NO_FEATURES = (
 
 
 def monitor(
-    run: Path, files: Sequence[Path], false_alarm_rate: float = FALSE_ALARM_RATE
+    run: Path, files: Sequence[Path], false_alarm_rate: float = FALSE_ALARM_RATE, group: str | None = None
 ) -> tuple[Drift, list[Section]]:
-    """Compare files of `kmcl predict` with the run's predictions of val; returns the page's sections too."""
+    """Compare files of `kmcl predict` with the run's predictions of val; returns the page's sections too.
+
+    group: a regular expression for the part of a file name that is its group; one image of each is compared
+    """
     folder = RunFolder(run)
     rules = read_description(folder.model).rules
     val = predicted_images(Predictions.load(folder.predictions_file("val")), rules)
     new = read_predictions(files, rules)
+    if group is not None:
+        val, new = (one_of_each_group(images, group) for images in (val, new))
     drift = find_drift(rules.labels, val, new, false_alarm_rate)
     sections = [_summary_section(drift), _inputs_section(drift, val, new), _labels_section(drift)]
     return drift, sections

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SUFFIXES = (".csv", ".json", ".jsonl", ".parquet")
-UNFAMILIARITY, FEATURES = "unfamiliarity", "features"
+UNFAMILIARITY, FEATURES, NAMES = "unfamiliarity", "features", "names"
 OF_IMAGES = re.compile(r"unfamiliarity|feature_[1-9]\d*")
 """Columns with a number per image, unless a label has that name."""
 
@@ -42,7 +42,8 @@ def read_predictions(paths: Sequence[Path], rules: LabelRules) -> PredictedImage
         else None
         for name in (UNFAMILIARITY, FEATURES)
     )
-    return PredictedImages(probabilities, rules.decide(probabilities).present, unfamiliarity, features)
+    names = np.concatenate([table.attrs[NAMES] for table in tables])
+    return PredictedImages(probabilities, rules.decide(probabilities).present, unfamiliarity, features, names)
 
 
 def _read_file(path: Path, labels: Sequence[str]) -> pd.DataFrame:
@@ -123,7 +124,9 @@ def _checked(wide: pd.DataFrame, of_images: pd.DataFrame, labels: Sequence[str])
     unknown = [name for name in wide if name not in labels and name not in ("image", *of_images)]
     if unknown:
         raise InputError(f"has a label {unknown[0]!r}, which the model does not have")
+    names = wide["image"] if "image" in wide and "image" not in labels else wide.index
     checked = wide.reindex(columns=list(labels)).astype(np.float64)
+    checked.attrs[NAMES] = names.to_numpy(object)
     _check_range("probabilities", checked.to_numpy())
     numbers = {name: of_images[name].to_numpy(np.float64) for name in of_images}
     if UNFAMILIARITY in numbers:
