@@ -58,7 +58,7 @@ from kmcl.training.settings import DataSettings, OptimisationSettings
 from kmcl.training.unknown_labels import UnknownLabels
 
 Rows = npt.NDArray[np.int64]
-ENCODER, WEIGHTS, FROZEN_STAGES = "tf_efficientnet_lite0", "lite0-pypi", 6
+FROZEN_STAGES = 6
 BATCH = 64
 STEPS_OF_FEW = 160
 """With a part of the training images: as many epochs as give about this many steps."""
@@ -78,9 +78,17 @@ class Images:
     """The frozen features and labels of a dataset's images."""
 
     def __init__(
-        self, data: str, image_size: int, views: int, groups: str | None, *, with_test: bool
+        self,
+        data: str,
+        image_size: int,
+        views: int,
+        groups: str | None,
+        *,
+        with_test: bool,
+        encoder: str = "lite0",
     ) -> None:
         dataset = open_dataset(data)
+        self.encoder_name = encoder
         self.name = Path(data.partition(":")[2] or data).parent.name
         self.labels, self.image_size = dataset.labels, image_size
         splits = {name: dataset.splits[name] for name in ("train", "val", "test")[: 2 + with_test]}
@@ -103,8 +111,8 @@ class Images:
 
     def encoder(self) -> Encoder:
         return open_encoder(
-            ENCODER,
-            WEIGHTS,
+            f"tf_efficientnet_{self.encoder_name}",
+            f"{self.encoder_name}-pypi",
             in_channels=3,
             image_size=self.image_size,
             frozen_stages=FROZEN_STAGES,
@@ -171,13 +179,24 @@ class Network:
 
     def train(self, epochs: int) -> Classifier:
         """The best of the network and its moving average after each epoch, by mAP on val."""
+        best, kept = -1.0, self.classifier
+        for candidates in self.epochs(epochs):
+            for candidate in candidates:
+                found = mean_ap(
+                    self.images, self.part.val, scores_of(candidate, self.images, self.part.val).logits
+                )
+                if found > best:
+                    best, kept = found, copy.deepcopy(candidate)
+        return kept
+
+    def epochs(self, epochs: int) -> Iterator[tuple[Classifier, Classifier]]:
+        """The network and its moving average, after each epoch."""
         settings = OptimisationSettings(learning_rate=self.rate, epochs=epochs, seed=self.seed)
         steps = max(1, len(self.part.train) // BATCH)
         optimiser, schedule = make_optimiser(self.classifier, settings, steps * epochs)
         frozen = [f"encoder.backbone.{name}" for name in self.classifier.encoder.frozen_tensors()]
         average = MovingAverage(self.classifier, settings.moving_average, warmup=True, constant=frozen)
         unknown = treatment_of(self.targets[self.part.train])
-        best, kept = -1.0, self.classifier
         for epoch in range(epochs):
             torch.manual_seed(1000 * self.seed + epoch)
             self.classifier.train()
@@ -191,13 +210,7 @@ class Network:
                 optimiser.step()
                 schedule.step()
                 average.update(self.classifier)
-            for candidate in (self.classifier, average.model):
-                found = mean_ap(
-                    self.images, self.part.val, scores_of(candidate, self.images, self.part.val).logits
-                )
-                if found > best:
-                    best, kept = found, copy.deepcopy(candidate)
-        return kept
+            yield self.classifier, average.model  # type: ignore[misc]
 
     def _batches(self, epoch: int, steps: int) -> Iterator[tuple[Rows, Tensor]]:
         """Of each image another view in each epoch, until all have been used."""

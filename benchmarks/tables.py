@@ -176,6 +176,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--forms", nargs="+", default=list(WRITERS), choices=list(WRITERS))
+    parser.add_argument("--labels", type=int, help="default: 1,000, and 200 as 0/1 columns")
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--task", nargs=2, metavar=("TASK", "SPEC"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -192,6 +193,7 @@ def main() -> None:
     print("| data | labels | rows | what | s | CPU s | peak GiB |\n|---|---|---|---|---|---|---|")
     for form in arguments.forms:
         num_labels, tasks = of_form[form]
+        num_labels = arguments.labels or num_labels
         for num_rows in arguments.rows:
             with tempfile.TemporaryDirectory() as folder:
                 spec = WRITERS[form](Path(folder), num_rows, num_labels)

@@ -14,6 +14,7 @@ from typing import TextIO
 
 from kmcl.data.dataset import ImageStore
 from kmcl.data.files import require_file
+from kmcl.data.readers.compact_rows import CompactRows
 from kmcl.data.readers.row_problems import RowError, RowProblem
 from kmcl.data.recognition import require_table
 from kmcl.errors import InputError
@@ -61,6 +62,8 @@ class TableRows:
 
     def column(self, name: str) -> list[str]:
         position = self.header.index(name)
+        if isinstance(self.rows, CompactRows):
+            return [cell.strip() for cell in self.rows.column(position)]
         return [row[position].strip() for row in self.rows]
 
 
@@ -81,7 +84,7 @@ def read_rows(path: Path, encoding: str = "utf-8") -> TableRows:
 def _read_delimited(path: Path, text: TextIO) -> TableRows:
     """Line by line: the text of a large table is never in memory as a whole."""
     reader = csv.reader(text, delimiter=_delimiter(path, text))
-    rows: list[tuple[str, ...]] = []
+    rows = CompactRows()
     lines = array("q")
     problems: list[RowProblem] = []
     header: tuple[str, ...] | None = None
@@ -100,7 +103,7 @@ def _read_delimited(path: Path, text: TextIO) -> TableRows:
                 kind = f"another number of values than the {len(header)} of the header"
                 problems.append(RowProblem(reader.line_num, message, kind))
                 continue
-            rows.append(tuple(row))  # which the garbage collector, unlike lists, need not look through
+            rows.append(row)
             lines.append(reader.line_num)
     except csv.Error as error:
         raise InputError(f"table {path} line {reader.line_num}: {error}") from error
