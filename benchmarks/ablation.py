@@ -44,7 +44,7 @@ from kmcl.data.splitting import stratify
 from kmcl.encoders import Encoder
 from kmcl.encoders.opening import open_encoder
 from kmcl.evaluation.predictions import Predictions
-from kmcl.evaluation.ranking import mean_average_precision
+from kmcl.evaluation.ranking import mean_area_under_roc, mean_average_precision
 from kmcl.methods import find_method
 from kmcl.methods.label_statistics import set_label_statistics
 from kmcl.models.classifier import Classifier
@@ -178,13 +178,12 @@ class Network:
         set_label_statistics(self.classifier.head, labels, targets[part.train])
 
     def train(self, epochs: int) -> Classifier:
-        """The best of the network and its moving average after each epoch, by mAP on val."""
-        best, kept = -1.0, self.classifier
+        """The best of the network and its moving average after each epoch, by mean AUC on val."""
+        best, kept, val = -1.0, self.classifier, self.part.val
         for candidates in self.epochs(epochs):
             for candidate in candidates:
-                found = mean_ap(
-                    self.images, self.part.val, scores_of(candidate, self.images, self.part.val).logits
-                )
+                logits = scores_of(candidate, self.images, val).logits
+                found = mean_area_under_roc(predictions_of(self.images, val, logits))
                 if found > best:
                     best, kept = found, copy.deepcopy(candidate)
         return kept

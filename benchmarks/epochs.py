@@ -26,13 +26,7 @@ import torch
 from torch import Tensor
 
 from ablation import VARIANTS, Images, Network, Part, Parts, Rows, predictions_of, scores_of
-from kmcl.evaluation.ranking import (
-    area_under_roc,
-    label_points,
-    mean_average_precision,
-    mean_of_defined,
-    per_label,
-)
+from kmcl.evaluation.ranking import mean_area_under_roc, mean_average_precision
 from kmcl.posthoc.frozen_gp import FrozenFeatureGP
 from kmcl.training.posthoc_fitting import auc_of_logits
 
@@ -127,12 +121,7 @@ def with_process(
 
 def figures(images: Images, rows: Rows, logits: Tensor) -> Figures:
     predictions = predictions_of(images, rows, logits)
-    return 100 * np.array(
-        [
-            mean_average_precision(predictions),
-            mean_of_defined(per_label(area_under_roc, label_points(predictions))),
-        ]
-    )
+    return 100 * np.array([mean_average_precision(predictions), mean_area_under_roc(predictions)])
 
 
 def print_table(folder: Path, numbers: list[int]) -> None:

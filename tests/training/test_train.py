@@ -127,7 +127,11 @@ def test_metrics_are_those_of_the_saved_predictions(finished: Path):
 def test_the_better_of_model_and_average_on_val_is_kept(finished: Path, without_vote: Path):
     metrics = json.loads((without_vote / "metrics.json").read_text())
     rows = epochs_of(without_vote)
-    best = max(max(row["val/map_model"], row["val/map_average"]) for row in rows)
+    candidates = [(row[f"val/auc_{of}"], row[f"val/map_{of}"]) for row in rows for of in ("model", "average")]
+    area, best = max(candidates)
+    assert (
+        rows[-1]["val/auc_best"] == area == pytest.approx(metrics["val"]["evaluation"]["mean_auc"], abs=0.02)
+    )
     assert metrics["best"]["head_val_map"] == pytest.approx(best, rel=1e-5)
     assert metrics["best"]["val_map"] == metrics["val"]["evaluation"]["mean_average_precision"]
     assert metrics["val"]["evaluation"]["mean_average_precision"] == pytest.approx(best, abs=0.02)
@@ -235,6 +239,9 @@ def test_a_broken_checkpoint_is_named(finished: Path, tmp_path: Path):
     checkpoint = run / "checkpoints" / "last.ckpt"
     checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
     with pytest.raises(InputError, match=r"last\.ckpt: is no checkpoint to continue from"):
+        resume(run)
+    torch.save({"best": {"val_map": 0.5, "epoch": 1, "is_average": True}}, checkpoint)
+    with pytest.raises(InputError, match=r"last\.ckpt: is of an earlier version"):
         resume(run)
     with pytest.raises(InputError, match=r"is no run folder: it has no settings\.yaml"):
         resume(tmp_path)

@@ -107,6 +107,11 @@ def mean_average_precision(predictions: Predictions) -> float:
     return mean_of_defined(label_average_precisions(predictions))
 
 
+def mean_area_under_roc(predictions: Predictions) -> float:
+    """Mean of the areas under the ROC curves over the labels that have one; NaN when none has."""
+    return mean_of_defined(per_label(area_under_roc, label_points(predictions)))
+
+
 def per_label(metric: Callable[[OperatingPoints], float], points: list[OperatingPoints]) -> Values:
     """One metric for every label."""
     return np.array([metric(of_label) for of_label in points], dtype=np.float64)

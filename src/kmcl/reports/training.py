@@ -19,6 +19,8 @@ MAPS = {
     "model on training images": "train/map",
 }
 """The curves of mAP, and their columns."""
+METRICS = ("train/map", "val/map", "val/auc")
+"""How columns begin that are no terms of the loss."""
 
 
 def training_section(runs: Sequence[RunParts]) -> Section:
@@ -42,11 +44,10 @@ def loss_terms(epochs: Columns, split: str = "train") -> dict[str, Values]:
     """The total and its unweighted terms, by name; the term alone where there is one."""
     total_name = f"{split}/loss"
     total = {"total": epochs[total_name]} if total_name in epochs else {}
-    maps = (*MAPS.values(), "val/map_best")
     terms = {
         name.removeprefix(f"{split}/"): values
         for name, values in epochs.items()
-        if name.startswith(f"{split}/") and name not in (total_name, *maps)
+        if name.startswith(f"{split}/") and name != total_name and not name.startswith(METRICS)
     }
     # A method with one term minimises just that.
     return terms if len(terms) == 1 else total | terms

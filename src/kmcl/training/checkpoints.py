@@ -74,9 +74,13 @@ class LastCheckpoint(Checkpoint):
 
 
 def check_checkpoint(path: Path) -> None:
-    """Raise InputError for a checkpoint that cannot be read, before training starts."""
+    """Raise InputError for a checkpoint that training cannot continue from, before it starts."""
     try:
-        torch.load(path, map_location="meta", weights_only=True)
+        best = torch.load(path, map_location="meta", weights_only=True).get("best")
     except Exception as error:
         reason = str(error).partition("\n")[0]
         raise InputError(f"{path}: is no checkpoint to continue from: {reason}") from error
+    if best is not None and "val_auc" not in best:
+        raise InputError(
+            f"{path}: is of an earlier version, which chose epochs by another measure; start a new run"
+        )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kmcl.encoders import Encoder, EncoderFeatures
 from kmcl.evaluation.predictions import Predictions
-from kmcl.evaluation.ranking import area_under_roc, label_points, mean_of_defined, per_label
+from kmcl.evaluation.ranking import mean_area_under_roc
 from kmcl.methods.output import HeadOutput
 from kmcl.posthoc import find_part
 from kmcl.posthoc.interface import PosthocPart
@@ -116,7 +116,6 @@ def auc_of_logits(predictions: Predictions) -> Callable[[Tensor], float]:
     """
 
     def score(logits: Tensor) -> float:
-        scored = replace(predictions, scores=logits.sigmoid().float().numpy())
-        return mean_of_defined(per_label(area_under_roc, label_points(scored)))
+        return mean_area_under_roc(replace(predictions, scores=logits.sigmoid().float().numpy()))
 
     return score

@@ -146,7 +146,9 @@ class OptimisationSettings(SettingsGroup):
     checkpoint_steps: int | None = Field(
         None, ge=1, description="steps between checkpoints inside an epoch; one at its end if not given"
     )
-    patience: int | None = Field(None, ge=1, description="epochs without a better val mAP before stopping")
+    patience: int | None = Field(
+        None, ge=1, description="epochs without a better mean AUC on val before stopping"
+    )
     seed: int = Field(0, ge=0, description="of initial values, batches and augmentation")
 
 

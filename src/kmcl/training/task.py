@@ -13,7 +13,7 @@ from torch import Tensor
 from kmcl.data.batches import Batch
 from kmcl.data.dataset import Split
 from kmcl.evaluation.predictions import Predictions
-from kmcl.evaluation.ranking import mean_average_precision
+from kmcl.evaluation.ranking import mean_area_under_roc, mean_average_precision
 from kmcl.losses.arguments import NonFiniteError
 from kmcl.methods import LossTerms, MethodOptions, find_method
 from kmcl.methods.output import HeadOutput
@@ -35,11 +35,13 @@ class NonFiniteLossError(RuntimeError):
 class Best:
     """The best weights so far.
 
-    val_map:    of the head: post-hoc parts are fitted later
+    val_auc:    mean area under the labels' ROC curves, by which they were chosen
+    val_map:    both of the head: post-hoc parts are fitted later
     epoch:      that they are from
     is_average: whether they are those of the moving average
     """
 
+    val_auc: float
     val_map: float
     epoch: int
     is_average: bool
@@ -195,16 +197,19 @@ class ClassificationTask(LightningModule):
         if self.trainer.sanity_checking or self.val_split is None:
             return
         for is_average, scores in candidates.items():
-            val_map = self._map(indices, scores)
-            self.log("val/map_average" if is_average else "val/map_model", val_map, rank_zero_only=True)
-            if self.best is None or not val_map <= self.best.val_map:  # NaN: keep the newest
-                self.best = Best(val_map, self.current_epoch, is_average)
+            predictions = self._val_predictions(self.val_split, indices, scores)
+            val_map, val_auc = mean_average_precision(predictions), mean_area_under_roc(predictions)
+            of = "average" if is_average else "model"
+            self.log_dict({f"val/map_{of}": val_map, f"val/auc_{of}": val_auc}, rank_zero_only=True)
+            if self.best is None or not val_auc <= self.best.val_auc:  # NaN: keep the newest
+                self.best = Best(val_auc, val_map, self.current_epoch, is_average)
                 better = self.average.model if is_average and self.average is not None else self.classifier
                 whole = self.whole(better)  # type: ignore[arg-type]
                 if self.trainer.is_global_zero:
                     self.on_better(whole, self.best)
         if self.best is not None:
-            self.log("val/map_best", self.best.val_map, rank_zero_only=True)
+            best = {"val/map_best": self.best.val_map, "val/auc_best": self.best.val_auc}
+            self.log_dict(best, rank_zero_only=True)
         if self.trainer.is_global_zero or self.is_sharded:
             self._log_train_map()
 
@@ -241,18 +246,15 @@ class ClassificationTask(LightningModule):
             predictions = Predictions(self.labels, names, torch.cat(scores).numpy(), known)
             self.log("train/map", mean_average_precision(predictions), rank_zero_only=True)
 
-    def _map(self, indices: Tensor, scores: Tensor) -> float:
-        if self.val_split is None:
-            raise RuntimeError("val mAP needs a val split")
+    def _val_predictions(self, split: Split, indices: Tensor, scores: Tensor) -> Predictions:
         rows, first = np.unique(indices.cpu().numpy(), return_index=True)
-        predictions = Predictions(
+        return Predictions(
             labels=self.labels,
             names=tuple(map(str, rows)),
             scores=scores.cpu().numpy()[first],
-            targets=self.val_split.targets[rows],
-            ignored=None if self.val_split.ignored is None else self.val_split.ignored[rows],
+            targets=split.targets[rows],
+            ignored=None if split.ignored is None else split.ignored[rows],
         )
-        return mean_average_precision(predictions)
 
     def _gather(self, parts: list[Tensor]) -> Tensor:
         """Rows gathered from all processes, whose numbers of rows may differ."""

@@ -256,7 +256,7 @@ class _Training:
         callbacks.extend(self.callbacks)
         val_split = self.dataset.splits.get("val")
         if settings.patience is not None and val_split is not None:
-            callbacks.append(EarlyStopping("val/map_best", mode="max", patience=settings.patience))
+            callbacks.append(EarlyStopping("val/auc_best", mode="max", patience=settings.patience))
         num_processes = (machine.devices or 1) * machine.nodes
         trainer = Trainer(
             accelerator=machine.accelerator,
