@@ -192,17 +192,29 @@ def test_what_cannot_be_cached_is_said_and_fine_tuned(
 
 
 @pytest.mark.parametrize(
-    ("encoder", "frozen"),
+    ("encoder", "frozen", "of_grey"),
     [
-        ("tf_efficientnet_lite0", 6),
-        ("resnet18", 3),
-        ("tresnet_m", 3),
-        ("convnext_atto", 3),
-        ("vit_tiny_patch16_224", 10),
+        ("tf_efficientnet_lite0", 6, 5),
+        ("resnet18", 3, 3),
+        ("tresnet_m", 3, 3),
+        ("convnext_atto", 3, 3),
+        ("vit_tiny_patch16_224", 10, 8),
     ],
 )
-def test_frozen_stages_of_every_family(encoder: str, frozen: int):
+def test_frozen_stages_of_every_family(encoder: str, frozen: int, of_grey: int):
     assert default_frozen_stages(encoder) == frozen
+    assert default_frozen_stages(encoder, grey=True) == of_grey
+
+
+@pytest.mark.parametrize(("grey", "frozen"), [(False, 6), (True, 5)])
+def test_two_stages_are_trained_on_grey_images(machine, monkeypatch, grey: bool, frozen: int):
+    calls = machine(500)
+    monkeypatch.setattr(recipes, "are_grey", lambda dataset: grey)
+    given = {"encoder": "tf_efficientnet_lite0", "image_size": 64, "cached_views": 1, "epochs": 1}
+    assert choose(given)["frozen_stages"] == frozen
+    assert choose(given | {"learning_rate": 1e-3})["frozen_stages"] == frozen
+    assert choose(given | {"frozen_stages": 4})["frozen_stages"] == 4
+    assert [call[3] for call in calls] == [frozen, 4]  # what is timed is what will run
 
 
 def test_finetune_trains_the_head_first_and_earlier_stages_slower():

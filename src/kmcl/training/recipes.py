@@ -32,6 +32,7 @@ from kmcl.training.candidates import (
     Candidate,
     ImageCounts,
     allowed_candidates,
+    are_grey,
     best_that_fits,
     seconds_of_run,
 )
@@ -48,6 +49,8 @@ FINETUNE_LEAST_IMAGES, FINETUNE_LEAST_EPOCHS = 2000, 8
 """On an accelerator: with fewer images or epochs, all stages learn less than the last one alone."""
 CHOSEN_BY_RUN = ("cached_views", "learning_rate", "weight_decay", "head_epochs", "epochs")
 """Of `cached`: what a run chooses once it knows how long features and steps take here."""
+STAGES_TO_TRAIN_TWO = 6
+"""Of an encoder of grey images, at least."""
 MOST_MEASUREMENTS = 3
 OVERRUN_TOLD = 1.1
 """Times the budget, above which a run says at its start that it takes longer."""
@@ -127,12 +130,18 @@ def obstacle_to_caching(encoder: str, weights: str | None) -> Obstacle | None:
     return None
 
 
-def default_frozen_stages(encoder: str) -> int:
-    """All stages but the last; of the many blocks of a transformer, all but the last sixth."""
+def default_frozen_stages(encoder: str, *, grey: bool = False) -> int:
+    """All stages but the last; of the many blocks of a transformer, all but the last sixth.
+
+    grey: whether images have no colour, as X-rays and scans. These are unlike the photographs that encoders
+          were trained on, so twice as much is trained (docs/recipes.md); but not of an encoder with few
+          stages, two of which are most of it.
+    """
     from kmcl.encoders.timm_encoder import count_stages
 
     stages = count_stages(encoder)
-    return stages - max(1, stages // 6)
+    trained = max(1, stages // 6)
+    return stages - (2 * trained if grey and stages >= STAGES_TO_TRAIN_TWO else trained)
 
 
 def _trains_all_stages(values: Mapping[str, Any], obstacle: Obstacle | None) -> bool:
@@ -190,9 +199,10 @@ def _epochs_of_finetuning(values: Mapping[str, Any], dataset: Dataset, device: s
 
 
 def _cached(values: dict[str, Any], dataset: Dataset, device: str, seconds: float) -> Choice:
+    grey = are_grey(dataset)
     if all(name in values for name in ("encoder", "image_size", "cached_views", "learning_rate", "epochs")):
         fixed = {
-            "frozen_stages": default_frozen_stages(values["encoder"]),
+            "frozen_stages": default_frozen_stages(values["encoder"], grey=grey),
             "feature_runtime": _installed_runtime(),
         }
         return Choice(fixed | values | {"recipe": "cached"}, "recipe cached: with the settings given")
@@ -200,7 +210,7 @@ def _cached(values: dict[str, Any], dataset: Dataset, device: str, seconds: floa
     images = ImageCounts.of(dataset, with_test=values.get("measure_test") is not False)
 
     def measure(candidate: Candidate) -> Throughput:
-        stages = values.get("frozen_stages") or default_frozen_stages(candidate.encoder)
+        stages = values.get("frozen_stages") or default_frozen_stages(candidate.encoder, grey=grey)
         return measure_throughput(
             candidate.encoder,
             values.get("weights"),
@@ -230,7 +240,7 @@ def _cached(values: dict[str, Any], dataset: Dataset, device: str, seconds: floa
     chosen: dict[str, Any] = {
         "encoder": candidate.encoder,
         "image_size": candidate.image_size,
-        "frozen_stages": default_frozen_stages(candidate.encoder),
+        "frozen_stages": default_frozen_stages(candidate.encoder, grey=grey),
         "cached_views": candidate.views,
         "feature_runtime": measured.runtime,
         "learning_rate": LEARNING_RATE,
