@@ -181,3 +181,9 @@ def test_another_decay_or_depth_only_where_it_gains_more_than_chance(gain, is_ta
     other = trial(0.6 + gain, 3e-3, **change)
     trials = [trial(0.5), trial(0.6, 3e-3), trial(0.59, 9e-3), other]
     assert best_of(trials) == (other if is_taken else trials[1]).tried
+
+
+@pytest.mark.parametrize(("gain", "is_taken"), [(0.5 * LEAST_GAIN, False), (1.5 * LEAST_GAIN, True)])
+def test_another_rate_only_where_it_gains_more_than_chance(gain, is_taken):
+    trials = [trial(0.5, 3e-3), trial(0.5 + gain, 1e-3), trial(0.4, 9e-3)]
+    assert best_of(trials) == trials[1 if is_taken else 0].tried

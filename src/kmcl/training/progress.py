@@ -17,6 +17,7 @@ from rich.progress import (
 
 from kmcl.training.history import EpochHistory
 from kmcl.training.lightning import Callback, LightningModule, Trainer
+from kmcl.training.task import ClassificationTask
 
 
 class TrainingProgress(Callback):
@@ -63,13 +64,11 @@ class TrainingProgress(Callback):
             f"epoch {trainer.current_epoch + 1:>3}/{trainer.max_epochs}",
             f"loss {row['train/loss']:.4f}",
         ]
-        for name, key in (
-            ("head's val mAP", "val/map_model"),
-            ("of its average", "val/map_average"),
-            ("best", "val/map_best"),
-        ):
-            if key in row:
-                parts.append(f"{name} {100 * row[key]:.2f}")
+        for name, of in (("head's val mAP / AUC", "model"), ("of its average", "average")):
+            if f"val/map_{of}" in row:
+                parts.append(f"{name} {100 * row[f'val/map_{of}']:.2f} / {100 * row[f'val/auc_{of}']:.2f}")
+        if isinstance(pl_module, ClassificationTask) and pl_module.best is not None:
+            parts.append(f"kept epoch {pl_module.best.epoch + 1}")
         if "val/map_best" in row:
             self._bar.update(self._task, status=f"head's val mAP {100 * row['val/map_best']:.2f}")
         left = sum(r["seconds"] for r in self.history.rows) / len(self.history.rows)

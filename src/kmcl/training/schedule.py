@@ -37,7 +37,7 @@ RATE_FACTORS = (1.0, 1 / 3, 3.0)
 DECAY_FACTOR = 10.0
 """On the recipe's weight decay: the other one that is tried."""
 LEAST_GAIN = 0.01
-"""Of val mAP, for another weight decay or depth than the recipe's: a smaller one may be chance."""
+"""Of val mAP, for anything else than the recipe's own: a smaller one may be chance."""
 SHARE_OF_SEARCH = 0.2
 """Of the training time, for short trainings."""
 FEWEST_TRIAL_STEPS = 12
@@ -98,14 +98,18 @@ class Schedule(NamedTuple):
 
 
 def best_of(trials: Sequence[Trial]) -> Tried:
-    """The best rate; another weight decay or the head alone only where it gains more than `LEAST_GAIN`.
+    """The recipe's learning rate, unless another gains more than `LEAST_GAIN`; then the same for weight decay
+    and depth.
 
-    trials: the first with the recipe's weight decay and depth
+    trials: the first with what the recipe says
     """
-    rates = [trial for trial in trials if trial.tried[1:] == trials[0].tried[1:]]
-    best = max(rates, key=lambda trial: trial.val_map)
-    other = max(trials, key=lambda trial: trial.val_map)
-    return other.tried if other.val_map > best.val_map + LEAST_GAIN else best.tried
+    chosen = trials[0]
+    rates = [trial for trial in trials if trial.tried[1:] == chosen.tried[1:]]
+    for group in (rates, trials):
+        best = max(group, key=lambda trial: trial.val_map)
+        if best.val_map > chosen.val_map + LEAST_GAIN:
+            chosen = best
+    return chosen.tried
 
 
 def choose_views(planned: int, num_train: int, seconds_per_image: float, seconds: float) -> int:
