@@ -157,6 +157,19 @@ def test_one_image_of_each_group_is_compared(form: str, run: Path, tmp_path: Pat
     assert len(ignored.found) > len(grouped.found)
 
 
+def test_several_images_of_a_group_in_val_are_said(run: Path, tmp_path: Path):
+    """Where val was read with its groups, the command itself knows that its images are not independent."""
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    new = write(tmp_path / "new.csv", draw(50, seed=1))
+    for groups, is_said in ((range(200), False), (np.arange(200) // 2, True)):
+        replace(draw(200, seed=0), groups=tuple(map(str, groups))).save(folder / "predictions" / "val.npz")
+        result = invoke(folder, new)
+        assert result.exit_code == 0
+        assert ("--group PATTERN" in result.output) == is_said
+        assert ("--group PATTERN" in (folder / "monitor" / "monitor.html").read_text()) == is_said
+
+
 @pytest.mark.parametrize(("pattern", "message"), [("x[0-9]", "not found in the name"), ("(", "expression")])
 def test_a_group_that_cannot_be_found_is_named(pattern: str, message: str, run: Path, tmp_path: Path):
     result = invoke(run, write(tmp_path / "a.jsonl", draw(20, 1)), "--group", pattern)

@@ -65,6 +65,8 @@ def monitor(
             typer.echo(f"  and {len(found) - SHOWN_FINDINGS} more")
         if drift.not_compared:
             typer.echo(f"not compared, since val or the files lack it: {', '.join(drift.not_compared)}")
+        for note in drift.notes:
+            typer.echo(note)
         show(page, open_)
     if fail_on_drift and drift.found:
         raise typer.Exit(3)

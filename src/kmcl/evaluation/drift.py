@@ -96,6 +96,7 @@ class Check:
 class Drift:
     """All checks of a batch of new images.
 
+    notes:        what to know about the comparison
     not_compared: "unfamiliarity" or "feature means", where val or the new images do not have these numbers
     """
 
@@ -104,6 +105,7 @@ class Drift:
     false_alarm_rate: float
     checks: tuple[Check, ...]
     not_compared: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def found(self) -> tuple[Check, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,11 @@ NO_FEATURES = (
     "kmcl predict --features writes them, and kmcl train those of val."
 )
 
+SEVERAL_OF_A_GROUP = (
+    "Val has several images of a group (a patient or a scene), which are not independent, so expect false "
+    "alarms. --group PATTERN compares one image of each group."
+)
+
 
 def monitor(
     run: Path, files: Sequence[Path], false_alarm_rate: float = FALSE_ALARM_RATE, group: str | None = None
@@ -47,11 +53,13 @@ def monitor(
     """
     folder = RunFolder(run)
     rules = read_description(folder.model).rules
-    val = predicted_images(Predictions.load(folder.predictions_file("val")), rules)
-    new = read_predictions(files, rules)
+    of_val = Predictions.load(folder.predictions_file("val"))
+    val, new = predicted_images(of_val, rules), read_predictions(files, rules)
     if group is not None:
         val, new = (one_of_each_group(images, group) for images in (val, new))
     drift = find_drift(rules.labels, val, new, false_alarm_rate)
+    if group is None and of_val.groups is not None and len(set(of_val.groups)) < len(of_val):
+        drift = replace(drift, notes=(SEVERAL_OF_A_GROUP,))
     sections = [_summary_section(drift), _inputs_section(drift, val, new), _labels_section(drift)]
     return drift, sections
 
@@ -102,6 +110,8 @@ def _summary_section(drift: Drift) -> Section:
             "independent of each other."
         )
     )
+    for note in drift.notes:
+        section.add(Text(note))
     return section
 
 
