@@ -27,8 +27,9 @@ FALSE_ALARM_RATE = 0.01
 
 
 class PredictedImages(NamedTuple):
-    """What a model says of N images: N x L probabilities and decisions, N numbers or None, N x K or None; and
-    their N names, where they are known."""
+    """What a model says of N images: N x L probabilities and decisions, N numbers or None, N x K or None, and
+    their names, where they are known.
+    """
 
     probabilities: Values
     present: npt.NDArray[np.bool_]
@@ -54,8 +55,9 @@ def predicted_images(predictions: Predictions, rules: LabelRules) -> PredictedIm
 
 
 def one_of_each_group(images: PredictedImages, pattern: str) -> PredictedImages:
-    """Of the images with the same group one, drawn at random; the group is what `pattern` finds in the file
-    name."""
+    """Of the images with the same group one, drawn at random. The group is what `pattern` finds in the name of
+    a file.
+    """
     assert images.names is not None
     try:
         expression = re.compile(pattern)
@@ -96,8 +98,8 @@ class Check:
 class Drift:
     """All checks of a batch of new images.
 
-    notes:        what to know about the comparison
     not_compared: "unfamiliarity" or "feature means", where val or the new images do not have these numbers
+    notes:        what to know about the comparison
     """
 
     num_val: int
