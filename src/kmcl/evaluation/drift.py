@@ -55,8 +55,9 @@ def predicted_images(predictions: Predictions, rules: LabelRules) -> PredictedIm
 
 
 def one_of_each_group(images: PredictedImages, pattern: str) -> PredictedImages:
-    """Of the images with the same group one, drawn at random. The group is what `pattern` finds in the name of
-    a file.
+    """Of the images with the same group one, drawn at random.
+
+    pattern: a regular expression for the part of a file's name that is the group
     """
     assert images.names is not None
     try:
