@@ -86,9 +86,10 @@ class Images:
         *,
         with_test: bool,
         encoder: str = "lite0",
+        frozen_stages: int = FROZEN_STAGES,
     ) -> None:
         dataset = open_dataset(data)
-        self.encoder_name = encoder
+        self.encoder_name, self.frozen_stages = encoder, frozen_stages
         self.name = Path(data.partition(":")[2] or data).parent.name
         self.labels, self.image_size = dataset.labels, image_size
         splits = {name: dataset.splits[name] for name in ("train", "val", "test")[: 2 + with_test]}
@@ -115,7 +116,7 @@ class Images:
             f"{self.encoder_name}-pypi",
             in_channels=3,
             image_size=self.image_size,
-            frozen_stages=FROZEN_STAGES,
+            frozen_stages=self.frozen_stages,
             taps=True,
         )
 

@@ -3,7 +3,7 @@
     python benchmarks/epochs.py DATA OUT [--epochs 3,6,12,24] [--groups '[0-9]{8}'] [--folds 4] [--part 0/2]
     python benchmarks/epochs.py DATA OUT --table
 
-    [--method kmcl] [--encoder lite2] [--image-size 224] [--views 4]
+    [--method kmcl] [--encoder lite2] [--image-size 224] [--views 4] [--frozen-stages 6]
 
 Networks are trained on folds as by `ablation.py`, for each number of epochs. After each epoch the network and
 its moving average score val and the images that are judged, alone and with the Gaussian process, which is
@@ -25,7 +25,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ablation import VARIANTS, Images, Network, Part, Parts, Rows, predictions_of, scores_of
+from ablation import FROZEN_STAGES, VARIANTS, Images, Network, Part, Parts, Rows, predictions_of, scores_of
 from kmcl.evaluation.ranking import mean_area_under_roc, mean_average_precision
 from kmcl.posthoc.frozen_gp import FrozenFeatureGP
 from kmcl.training.posthoc_fitting import auc_of_logits
@@ -65,6 +65,7 @@ def main() -> None:
     parser.add_argument("--encoder", default="lite2")
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--views", type=int, default=4)
+    parser.add_argument("--frozen-stages", type=int, default=FROZEN_STAGES)
     parser.add_argument("--part", default="0/1", help="which of several processes this is")
     parser.add_argument("--table", action="store_true")
     arguments = parser.parse_args()
@@ -81,6 +82,7 @@ def main() -> None:
         arguments.groups,
         with_test=False,
         encoder=arguments.encoder,
+        frozen_stages=arguments.frozen_stages,
     )
     index, number = map(int, arguments.part.split("/"))
     for fold, part in list(enumerate(images.folds(arguments.folds)))[index::number]:
