@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import shutil
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from kmcl.models.classifier import Classifier
 from kmcl.models.folder import load_model
 from kmcl.serving import load
 from kmcl.storage.atomic import WriteError
+from kmcl.training import feature_cache
 from kmcl.training.feature_cache import FeatureCache
 from kmcl.training.lightning import Callback
 from kmcl.training.resolution import resolve_settings
@@ -318,3 +320,27 @@ def test_it_gives_any_program_the_features_of_a_split(tmp_path: Path):
     trained = Classifier(build_encoder("test_resnet", image_size=32), classifier.head)
     with pytest.raises(InputError, match="needs an encoder with frozen stages"):
         FeatureCache(trained, loading, num_views=1, console=console())
+
+
+def test_what_computes_features_is_gone_before_the_first_epoch(
+    tmp_path: Path, weights_file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    opened: list[weakref.ref[object]] = []
+    open_runtime = feature_cache.open_runtime
+
+    def watched(*arguments):
+        runtime = open_runtime(*arguments)
+        opened.append(weakref.ref(runtime))
+        return runtime
+
+    monkeypatch.setattr(feature_cache, "open_runtime", watched)
+    alive: list[bool] = []
+
+    class Looks(Callback):
+        def on_train_epoch_start(self, trainer, pl_module) -> None:
+            alive.append(any(reference() is not None for reference in opened))
+
+    settings = settings_with(tmp_path / "cache", weights=str(weights_file))
+    train(settings, tmp_path / "run", callbacks=[Looks()])
+    assert len(opened) == 1  # it is not needed again at the end of the run
+    assert set(alive) == {False}

@@ -1,6 +1,6 @@
 """An array in a file, computed in chunks, checked by checksums, resumed after an interruption.
 
-`NAME.SUFFIX` holds the rows one after the other and nothing else, so it can be mapped into memory.
+`NAME.SUFFIX` holds the rows one after the other and nothing else, so each can be read alone.
 `NAME.chunks`, the journal, has JSON lines: first the layout of the rows and what they are, then for each
 chunk its checksum and which of its images could not be read. Until every chunk is there the rows are in
 `NAME.SUFFIX.partial`. A chunk counts only if its bytes have the checksum in the journal, so whatever
@@ -23,12 +23,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from kmcl.storage.atomic import WriteError, write_text
+from kmcl.storage.file_rows import FileRows, Rows
 from kmcl.storage.locks import locked
-
-Rows = npt.NDArray[Any]
 
 
 class Chunk(NamedTuple):
@@ -147,14 +145,14 @@ class ChunkFile:
                 records = self._usable(self._partial, lambda row: False)
                 self._fill(records, compute, starts)
                 path = self.path if len(records) == len(self.starts) else self._partial
-            mapped = np.memmap(path, dtype=self.dtype, mode="r", shape=(self.num_rows, *self.row_shape))
-            rows = np.concatenate([mapped[start : start + self.chunk_rows] for start in starts])
+            wanted = [np.arange(start, min(start + self.chunk_rows, self.num_rows)) for start in starts]
+            rows = FileRows(path, self.num_rows, self.row_shape, self.dtype).take(np.concatenate(wanted))
         unreadable = {row: why for start in starts for row, why in records[start].unreadable.items()}
         return rows, unreadable
 
-    def rows(self) -> Rows:
-        """The rows of a complete file, mapped into memory and shared with every process that reads them."""
-        return np.memmap(self.path, dtype=self.dtype, mode="r", shape=(self.num_rows, *self.row_shape))
+    def rows(self) -> FileRows:
+        """The rows of a complete file."""
+        return FileRows(self.path, self.num_rows, self.row_shape, self.dtype)
 
     @contextlib.contextmanager
     def _locked(self, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
@@ -217,13 +215,13 @@ class ChunkFile:
         """The chunks of a file whose bytes are those that were written and that need no second attempt."""
         if not path.exists() or path.stat().st_size != self.num_bytes:
             return {}
-        data = np.memmap(path, dtype=np.uint8, mode="r")
         usable = {}
-        for start, record in self._recorded().items():
-            first = start * self._row_bytes
-            is_whole = zlib.crc32(data[first : first + self._chunk_bytes(start)].data) == record.checksum
-            if is_whole and not any(is_readable(row) for row in record.unreadable):
-                usable[start] = record
+        with path.open("rb", buffering=0) as file:
+            for start, record in sorted(self._recorded().items()):
+                file.seek(start * self._row_bytes)
+                is_whole = zlib.crc32(file.read(self._chunk_bytes(start))) == record.checksum
+                if is_whole and not any(is_readable(row) for row in record.unreadable):
+                    usable[start] = record
         return usable
 
     def _recorded(self) -> dict[int, _Record]:

@@ -12,6 +12,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from kmcl.data.batches import Batch, Delivery
 from kmcl.data.sampling import BatchPlan
+from kmcl.storage.file_rows import FileRows
 
 Features = npt.NDArray[np.float16]
 Indices = npt.NDArray[np.int64]
@@ -36,7 +37,7 @@ def views_of_epoch(num_images: int, num_views: int, seed: int, epoch: int) -> np
 class CachedBatchMaker(TorchDataset[Delivery]):
     """Maps the plan of a batch to a batch whose `images` are cached features, B x R in float16.
 
-    views:           one array N x R per view; usually mapped from a chunk file.
+    views:           one array N x R per view; usually in a chunk file.
     targets:         N x L.
     seed:            of the order of the views.
     unreadable:      index -> why the image has no features.
@@ -46,14 +47,14 @@ class CachedBatchMaker(TorchDataset[Delivery]):
 
     def __init__(
         self,
-        views: Sequence[Features],
+        views: Sequence[Features | FileRows],
         targets: npt.NDArray[np.int8],
         seed: int,
         unreadable: dict[int, str],
         *,
         drop_unreadable: bool,
     ) -> None:
-        self._views = [np.asarray(view) for view in views]
+        self._views = views
         self._targets = np.asarray(targets, dtype=np.int8)
         self._seed = seed
         self._unreadable = unreadable
@@ -67,18 +68,20 @@ class CachedBatchMaker(TorchDataset[Delivery]):
             indices = indices[self._substitutes[indices] == indices]
         else:
             indices = self._substitutes[indices]
-        rows = torch.from_numpy(self._read(indices, plan.epoch))
-        batch = Batch(rows, torch.from_numpy(self._targets[indices]), torch.from_numpy(indices))
+        rows = self._read(indices, plan.epoch)
+        batch = Batch(
+            torch.from_numpy(rows), torch.from_numpy(self._targets[indices]), torch.from_numpy(indices)
+        )
         return Delivery(batch, bad_images)
 
     def _read(self, indices: npt.NDArray[np.int64], epoch: int) -> Features:
         if len(self._views) == 1:
-            return np.take(self._views[0], indices, axis=0)
+            return self._views[0].take(indices, axis=0)
         chosen = views_of_epoch(len(self._targets), len(self._views), self._seed, epoch)[indices]
         rows = np.empty((len(indices), *self._views[0].shape[1:]), dtype=self._views[0].dtype)
         for view, features in enumerate(self._views):
             slots = np.flatnonzero(chosen == view)
-            rows[slots] = features[indices[slots]]
+            rows[slots] = features.take(indices[slots], axis=0)
         return rows
 
 

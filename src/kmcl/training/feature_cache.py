@@ -35,6 +35,7 @@ from kmcl.errors import InputError
 from kmcl.models.classifier import Classifier
 from kmcl.storage.chunk_file import Chunk
 from kmcl.storage.chunk_parts import PartedChunkFile
+from kmcl.storage.file_rows import FileRows
 from kmcl.training.cache_space import advising_on_space, announce_space
 from kmcl.training.cached_batches import CachedBatchMaker, Features, Indices
 from kmcl.training.frozen_runtime import FrozenRuntime, RuntimeName, open_runtime
@@ -171,7 +172,7 @@ class FeatureCache:
 
     def views(
         self, split: Split, name: str, num_views: int, process: tuple[int, int] = (0, 1)
-    ) -> tuple[list[Features], dict[int, str]]:
+    ) -> tuple[list[FileRows], dict[int, str]]:
         """An array N x R for each view of a split, and which images could not be read, and why.
 
         process: its rank and their number, each of which computes a part of what is missing
@@ -232,6 +233,10 @@ class FeatureCache:
     @cached_property
     def _runtime(self) -> FrozenRuntime:
         return open_runtime(self._runtime_name, self._classifier, self._device, self._folder)
+
+    def close(self) -> None:
+        """Release what runs the frozen stages, and its memory; it is opened again where it is needed."""
+        self.__dict__.pop("_runtime", None)
 
     def _features(self, images: torch.Tensor) -> Features:
         features = self._runtime(images)

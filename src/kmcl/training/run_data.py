@@ -154,10 +154,13 @@ class RunData:
         return make_eval_loader(split, loading, rank=rank, world_size=world_size)
 
     def cache_evaluated_splits(self, rank: int, world_size: int) -> None:
-        """Let all processes compute the features that the first will need when the others have ended."""
-        if self._cache is not None and world_size > 1:
+        """Compute the features that the end of the run needs, by all processes, before training needs the
+        memory; the first process is alone then.
+        """
+        if self._cache is not None:
             for name in self.evaluated_splits:
                 self.eval_loader(name, rank, world_size)
+            self._cache.close()
 
     def report_bad_images(self, name: str, loader: BatchLoader) -> None:
         """Print which images of a split could not be read, once all of it has been."""
