@@ -10,7 +10,14 @@ import torch
 
 from kmcl.encoders.timm_encoder import build_encoder
 from kmcl.evaluation.predictions import Predictions
-from kmcl.posthoc.frozen_gp import DEFAULT_SMOOTHNESS, SHRINKAGE, SMOOTHNESS, WEIGHTS, FrozenFeatureGP
+from kmcl.posthoc.frozen_gp import (
+    DEFAULT_SMOOTHNESS,
+    SHRINKAGE,
+    SMOOTHNESS,
+    WEIGHTS,
+    FrozenFeatureGP,
+    FrozenGPOptions,
+)
 from kmcl.training.posthoc_fitting import auc_of_logits
 from random_inputs import make_targets
 
@@ -47,6 +54,22 @@ def test_it_observes_the_frozen_stages_and_the_last_map_before_training():
     torch.testing.assert_close(seen, torch.cat(expected, dim=1), rtol=1e-4, atol=1e-5)
     assert seen.shape[1] == sum(process.widths)
     assert not any(parameter.requires_grad for parameter in process.parameters())
+
+
+def test_without_the_last_map_it_reads_the_frozen_stages_alone_and_copies_nothing():
+    encoder = small_encoder()
+    process = FrozenFeatureGP(encoder, 2, **FrozenGPOptions(last_map=False).arguments)
+    images = torch.randn(3, 3, 32, 32)
+    with torch.no_grad():
+        taps = encoder(images).taps
+        seen = process.statistics(taps)
+    torch.testing.assert_close(seen, torch.cat(taps.statistics, dim=1), rtol=0, atol=0)
+    assert process.widths == encoder.statistic_widths
+    assert list(process.parameters()) == []
+    with_last_map = FrozenFeatureGP(encoder, 2, **FrozenGPOptions().arguments)
+    assert with_last_map.widths == (*process.widths, 2 * encoder.spatial_dim)
+    again = FrozenFeatureGP(encoder, 2, **process.sizes)
+    assert again.state_dict().keys() == process.state_dict().keys()
 
 
 @pytest.mark.parametrize("smoothness", [None, *SMOOTHNESS])

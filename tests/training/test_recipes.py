@@ -217,6 +217,26 @@ def test_two_stages_are_trained_on_grey_images(machine, monkeypatch, grey: bool,
     assert [call[3] for call in calls] == [frozen, 4]  # what is timed is what will run
 
 
+@pytest.mark.parametrize("learning_rate", [{}, {"learning_rate": 1e-3}])
+def test_two_trained_stages_of_grey_images_are_not_copied(machine, monkeypatch, learning_rate):
+    machine(500)
+    given = {"encoder": "tf_efficientnet_lite0", "image_size": 64, "cached_views": 1, "epochs": 1}
+    given |= learning_rate
+    monkeypatch.setattr(recipes, "are_grey", lambda dataset: True)
+    own = choose(given)["posthoc"]
+    assert own == "frozen_gp:last_map=false,unfamiliarity"
+    settings = plan_run({"data": "digits"} | given, dataset=digits()).settings
+    assert [(part.name, part.arguments) for part in settings.posthoc] == [
+        ("frozen_gp", {"last_map": 0}),
+        ("unfamiliarity", {}),
+    ]
+    assert "posthoc" not in choose(given | {"frozen_stages": 6})
+    assert "posthoc" not in choose(given | {"method": "asl"})
+    assert choose(given | {"posthoc": "frozen_gp"})["posthoc"] == "frozen_gp"
+    monkeypatch.setattr(recipes, "are_grey", lambda dataset: False)
+    assert "posthoc" not in choose(given | {"frozen_stages": 5})
+
+
 def test_finetune_trains_the_head_first_and_earlier_stages_slower():
     plan = plan_run(
         {"data": "digits", "recipe": "finetune", "encoder": "tf_efficientnet_lite0"}, dataset=digits()

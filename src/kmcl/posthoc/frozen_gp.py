@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from kmcl.encoders import Encoder, EncoderFeatures, StageTaps
@@ -37,16 +38,25 @@ LEAST_DEVIATION = 1e-6
 
 class FrozenGPOptions(PosthocOptions):
     name: Literal["frozen_gp"] = "frozen_gp"
+    last_map: bool = Field(
+        True,
+        description="whether it reads the last feature map too, by a copy of the trained stages from before "
+        "training; without it a prediction costs no more than the classifier's own",
+    )
+
+    @property
+    def arguments(self) -> dict[str, int]:
+        return {"last_map": int(self.last_map)}
 
 
 class FrozenFeatureGP(PosthocPart):
     """Gaussian process regression of the labels on statistics of frozen feature maps.
 
     An image is described by the mean and deviation of each channel of its feature maps: of the encoder's last
-    frozen stages, and of its last map, for which the part holds a copy of the later stages from before
-    training. Standardised, with equal shares for all maps, projected on their main directions and made a unit
-    vector u, that is the mean of the image's kernel; a variance σ² is shared by all. The Bhattacharyya
-    coefficients (Eq. 1) of such kernels,
+    frozen stages and, if `last_map`, of its last map, for which the part holds a copy of the later stages
+    from before training. Standardised, with equal shares for all maps, projected on their main directions and
+    made a unit vector u, that is the mean of the image's kernel; a variance σ² is shared by all. The
+    Bhattacharyya coefficients (Eq. 1) of such kernels,
 
         ρ(n, m) = exp(-‖u_n - u_m‖² / 8σ²) = exp((u_n · u_m - 1) / 4σ²)
 
@@ -72,11 +82,16 @@ class FrozenFeatureGP(PosthocPart):
     variance: Tensor
     weight: Tensor
 
-    def __init__(self, encoder: Encoder, num_labels: int, *, num_images: int = 0) -> None:
+    def __init__(
+        self, encoder: Encoder, num_labels: int, *, num_images: int = 0, last_map: int = True
+    ) -> None:
         """encoder: before training, with frozen stages."""
         super().__init__()
-        self.later_stages = copy.deepcopy(encoder.rest()).requires_grad_(False).eval()
-        self.widths = (*encoder.statistic_widths, 2 * encoder.spatial_dim)
+        self.later_stages: nn.Module | None = None
+        self.widths = encoder.statistic_widths
+        if last_map or not self.widths:  # feature vectors are one map, the last
+            self.later_stages = copy.deepcopy(encoder.rest()).requires_grad_(False).eval()
+            self.widths = (*self.widths, 2 * encoder.spatial_dim)
         num_statistics = sum(self.widths)
         num_directions = min(MOST_DIRECTIONS, num_statistics, num_images)
         self.register_buffer("centre", torch.zeros(num_statistics))
@@ -91,7 +106,7 @@ class FrozenFeatureGP(PosthocPart):
 
     @property
     def sizes(self) -> dict[str, int]:
-        return {"num_images": len(self.directions)}
+        return {"num_images": len(self.directions), "last_map": int(self.later_stages is not None)}
 
     @property
     def is_worth_keeping(self) -> bool:
@@ -109,6 +124,8 @@ class FrozenFeatureGP(PosthocPart):
     @without_autocast
     def statistics(self, taps: StageTaps) -> Float[Tensor, "B S"]:
         """Means and deviations of the feature maps, given those of the frozen stages."""
+        if self.later_stages is None:
+            return torch.cat(taps.statistics, dim=1).to(self.centre.dtype)
         maps = taps.maps.to(self.centre.dtype)
         last: Tensor = self.later_stages.forward_features(maps)  # type: ignore[operator]
         return torch.cat([*taps.statistics, statistics_of(last)], dim=1)

@@ -28,9 +28,10 @@ CHANCE = 0.005
 class PosthocPart(nn.Module, ABC):
     """A correction that is added to a classifier's logits, or a number for each image, or both.
 
-    It is built from the encoder before training, as `Part(encoder, num_labels)`; after training it observes
-    the training images (`observe`), is fitted on them (`fit`) and weighted on val (`tune`). `sizes` are the
-    keyword arguments with which an empty part of the same shape is built, to load its weights into.
+    It is built from the encoder before training, as `Part(encoder, num_labels, **options.arguments)`; after
+    training it observes the training images (`observe`), is fitted on them (`fit`) and weighted on val
+    (`tune`). `sizes` are the keyword arguments with which an empty part of the same shape is built, to load
+    its weights into.
     """
 
     Options: ClassVar[type[PosthocOptions]]

@@ -17,3 +17,8 @@ class PosthocOptions(BaseModel):
         le=32768,
         description="maximum number of training images to use; a random subset if there are more",
     )
+
+    @property
+    def arguments(self) -> dict[str, int]:
+        """The keyword arguments with which the part is built, besides encoder and number of labels."""
+        return {}

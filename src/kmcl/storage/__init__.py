@@ -4,6 +4,7 @@
     locks       one process at a time; released when the process ends, however it ends
     chunk_file  a large array, computed in chunks with checksums, resumed after an interruption
     chunk_parts the same, computed by several processes together
+    file_rows   rows of such an array, read when they are wanted
     archives    what reading a damaged archive raises
 
 It imports nothing else of kmcl and runs on Linux, macOS and Windows.
@@ -18,11 +19,13 @@ from kmcl.lazy_names import lazy_names
 if TYPE_CHECKING:
     from kmcl.storage.atomic import WriteError, replacing, write_bytes, write_json, write_text, write_with
     from kmcl.storage.chunk_file import Chunk, ChunkFile
+    from kmcl.storage.file_rows import FileRows
     from kmcl.storage.locks import file_lock, is_locked, locked, try_lock
 
 __all__ = [
     "Chunk",
     "ChunkFile",
+    "FileRows",
     "WriteError",
     "file_lock",
     "is_locked",
@@ -38,6 +41,7 @@ __all__ = [
 _HOMES = {
     "Chunk": "kmcl.storage.chunk_file",
     "ChunkFile": "kmcl.storage.chunk_file",
+    "FileRows": "kmcl.storage.file_rows",
     "WriteError": "kmcl.storage.atomic",
     "file_lock": "kmcl.storage.locks",
     "is_locked": "kmcl.storage.locks",

@@ -22,7 +22,7 @@ def prepare_parts(
     options: Sequence[PosthocOptions], encoder: Encoder, num_labels: int
 ) -> dict[str, PosthocPart]:
     """The parts, not yet fitted, built from the encoder as it is before training."""
-    return {part.name: find_part(part.name)(encoder, num_labels) for part in options}
+    return {part.name: find_part(part.name)(encoder, num_labels, **part.arguments) for part in options}
 
 
 @dataclass

@@ -25,6 +25,7 @@ from kmcl.durations import parse_duration, spell_duration
 from kmcl.encoders.offline_weights import PACKAGES
 from kmcl.encoders.weights import default_weights
 from kmcl.errors import InputError
+from kmcl.methods import find_method
 from kmcl.training.candidates import (
     FINETUNE_CANDIDATE,
     NOMINAL_SECONDS,
@@ -37,6 +38,7 @@ from kmcl.training.candidates import (
     seconds_of_run,
 )
 from kmcl.training.presets import preset_values
+from kmcl.training.resolution import DEFAULT_METHOD
 from kmcl.training.throughput import Throughput, measure_throughput, measure_training
 from kmcl.training.vector_recipe import choose_for_vectors, names_vectors, vector_values
 
@@ -51,6 +53,7 @@ CHOSEN_BY_RUN = ("cached_views", "learning_rate", "weight_decay", "head_epochs",
 """Of `cached`: what a run chooses once it knows how long features and steps take here."""
 STAGES_TO_TRAIN_TWO = 6
 """Of an encoder of grey images, at least."""
+PROCESS = "frozen_gp"
 MOST_MEASUREMENTS = 3
 OVERRUN_TOLD = 1.1
 """Times the budget, above which a run says at its start that it takes longer."""
@@ -144,6 +147,19 @@ def default_frozen_stages(encoder: str, *, grey: bool = False) -> int:
     return stages - (2 * trained if grey and stages >= STAGES_TO_TRAIN_TWO else trained)
 
 
+def _parts_of_grey(values: Mapping[str, Any]) -> dict[str, str]:
+    """The method's post-hoc parts, its Gaussian process without the last map if more stages than one are
+    trained.
+
+    The copy of two stages would be a third of a prediction, and gains nothing on X-rays: the frozen stages
+    say as much (docs/research/default.md).
+    """
+    parts = find_method(values.get("method") or DEFAULT_METHOD).posthoc
+    if PROCESS not in parts or values["frozen_stages"] >= default_frozen_stages(values["encoder"]):
+        return {}
+    return {"posthoc": ",".join(f"{name}:last_map=false" if name == PROCESS else name for name in parts)}
+
+
 def _trains_all_stages(values: Mapping[str, Any], obstacle: Obstacle | None) -> bool:
     """Whether what was given, or the encoder, leaves only finetune."""
     recipe = values.get("recipe", "auto")
@@ -205,7 +221,9 @@ def _cached(values: dict[str, Any], dataset: Dataset, device: str, seconds: floa
             "frozen_stages": default_frozen_stages(values["encoder"], grey=grey),
             "feature_runtime": _installed_runtime(),
         }
-        return Choice(fixed | values | {"recipe": "cached"}, "recipe cached: with the settings given")
+        fixed |= values | {"recipe": "cached"}
+        parts = _parts_of_grey(fixed) if grey else {}
+        return Choice(parts | fixed, "recipe cached: with the settings given")
     candidates = allowed_candidates(values, dataset)
     images = ImageCounts.of(dataset, with_test=values.get("measure_test") is not False)
 
@@ -247,6 +265,8 @@ def _cached(values: dict[str, Any], dataset: Dataset, device: str, seconds: floa
         "epochs": EPOCHS,
     }
     chosen |= values | {"recipe": "cached", "budget": seconds, "to_choose": tuple(to_choose)}
+    if grey:
+        chosen = _parts_of_grey(chosen) | chosen
     line = _told(chosen, timed, measured, expected)
     fewest = seconds_of_run(candidate, images, 1.0, measured.for_candidates(timed)(candidate))
     if fewest > OVERRUN_TOLD * seconds:
