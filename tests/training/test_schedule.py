@@ -16,7 +16,7 @@ from kmcl.serving import load
 from kmcl.training.lightning import Callback
 from kmcl.training.recipes import CHOSEN_BY_RUN
 from kmcl.training.resolution import read_settings, resolve_settings
-from kmcl.training.schedule import LEAST_GAIN, Clock, Trial, Tried, best_of, choose_views
+from kmcl.training.schedule import LEAST_GAIN, Clock, Trial, Tried, best_of, choose_views, most_epochs
 from kmcl.training.settings import TrainingSettings
 from kmcl.training.train import resume, train
 from tiny_runs import TINY_CACHED
@@ -33,6 +33,14 @@ def test_as_many_views_as_there_is_time_for(planned: int, seconds: float, views:
 def test_training_leaves_time_for_what_follows():
     clock = Clock(600, time.monotonic() - 100)
     assert 420 < clock.left_for_training < 435
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "epochs", "of_more_stages"), [(400, 12, 6), (82, 15, 6), (54, 23, 6), (10, 120, 30)]
+)
+def test_more_stages_are_trained_for_fewer_epochs(num_steps: int, epochs: int, of_more_stages: int):
+    assert most_epochs(num_steps, more_stages=False) == epochs
+    assert most_epochs(num_steps, more_stages=True) == of_more_stages
 
 
 def settings_with(cache: Path, **changes: object) -> TrainingSettings:

@@ -13,6 +13,7 @@ from kmcl.models.description import ModelDescription
 from kmcl.models.folder import DESCRIPTION_FILE
 from kmcl.training.candidates import SHARE_OF_FEATURES
 from kmcl.training.first_model import save_first_model
+from kmcl.training.recipes import trains_more_stages
 from kmcl.training.run_data import RunData
 from kmcl.training.run_folder import RunFolder
 from kmcl.training.schedule import Clock, Schedule, ScheduleSearch, Trial, choose_views
@@ -102,6 +103,7 @@ class Completion:
             self.device,
             self.console,
             self.data.unknown,
+            self._trains_more_stages,
         )
         schedule = search.choose(None if self.clock is None else self.clock.left_for_training, to_choose)
         chosen = schedule.chosen
@@ -113,6 +115,11 @@ class Completion:
             epochs=schedule.epochs,
         )
         self._say(_told(schedule))
+
+    @property
+    def _trains_more_stages(self) -> bool:
+        encoder = self.settings.encoder
+        return bool(encoder.cached_views) and trains_more_stages(encoder.name, encoder.frozen_stages)
 
     def _update(self, group: str, **values: object) -> None:
         changed = getattr(self.settings, group).model_copy(update=values)

@@ -147,6 +147,11 @@ def default_frozen_stages(encoder: str, *, grey: bool = False) -> int:
     return stages - (2 * trained if grey and stages >= STAGES_TO_TRAIN_TWO else trained)
 
 
+def trains_more_stages(encoder: str, frozen_stages: int) -> bool:
+    """Whether fewer stages are frozen than `default_frozen_stages` of photographs."""
+    return frozen_stages < default_frozen_stages(encoder)
+
+
 def _parts_of_grey(values: Mapping[str, Any]) -> dict[str, str]:
     """The method's post-hoc parts, its Gaussian process without the last map if more stages than one are
     trained.
@@ -155,7 +160,7 @@ def _parts_of_grey(values: Mapping[str, Any]) -> dict[str, str]:
     say as much (docs/research/default.md).
     """
     parts = find_method(values.get("method") or DEFAULT_METHOD).posthoc
-    if PROCESS not in parts or values["frozen_stages"] >= default_frozen_stages(values["encoder"]):
+    if PROCESS not in parts or not trains_more_stages(values["encoder"], values["frozen_stages"]):
         return {}
     return {"posthoc": ",".join(f"{name}:last_map=false" if name == PROCESS else name for name in parts)}
 

@@ -50,6 +50,10 @@ LEAST_EPOCHS = 1
 MOST_EPOCHS = 12
 MOST_STEPS = 1200
 """Small sets may take more than `MOST_EPOCHS`, up to this many steps."""
+MOST_EPOCHS_OF_MORE_STAGES, MOST_STEPS_OF_MORE_STAGES = 6, 300
+"""The same where more stages are trained than a recipe trains of photographs: twelve epochs of two stages of
+X-rays lost a point of mean AUC against five (docs/research/default.md).
+"""
 FINISHING = 0.10, 8.0
 """Of the budget, and seconds, that post-hoc parts and evaluation take after training."""
 
@@ -114,6 +118,16 @@ def best_of(trials: Sequence[Trial]) -> Tried:
     return chosen.tried
 
 
+def most_epochs(num_steps: int, *, more_stages: bool) -> int:
+    """With so many steps an epoch, the epochs after which there is nothing left to gain.
+
+    more_stages: whether more stages are trained than a recipe trains of photographs
+    """
+    most = max(MOST_EPOCHS, math.ceil(MOST_STEPS / num_steps))
+    of_more = max(MOST_EPOCHS_OF_MORE_STAGES, math.ceil(MOST_STEPS_OF_MORE_STAGES / num_steps))
+    return min(most, of_more) if more_stages else most
+
+
 def choose_views(planned: int, num_train: int, seconds_per_image: float, seconds: float) -> int:
     """How many views fit: the first is there already, each other takes a pass over the training images."""
     more = math.floor(max(0.0, seconds) / max(num_train * seconds_per_image, 1e-9))
@@ -126,6 +140,7 @@ class ScheduleSearch:
 
     val:       batches of `val_split`; None without such
     from_rows: whether batches hold cached features instead of images
+    more_stages: see `most_epochs`
     """
 
     classifier: Classifier
@@ -139,6 +154,7 @@ class ScheduleSearch:
     device: str
     console: Console
     unknown: UnknownLabels = IGNORED
+    more_stages: bool = False
 
     def choose(self, seconds: float | None, to_choose: Collection[str]) -> Schedule:
         """Those of learning_rate, weight_decay, head_epochs and epochs that are `to_choose`.
@@ -155,7 +171,7 @@ class ScheduleSearch:
                 if seconds < FEWEST_EPOCHS_WITH_SEARCH * per_epoch:
                     num_trials = 0  # the time is better spent on training
                 share = 1 - SHARE_OF_SEARCH if num_trials else 1.0
-                most = max(MOST_EPOCHS, math.ceil(MOST_STEPS / steps))
+                most = most_epochs(steps, more_stages=self.more_stages)
                 epochs = max(LEAST_EPOCHS, min(most, math.floor(share * seconds / per_epoch)))
         if num_trials == 0:
             return Schedule(given, epochs, (), per_epoch)
