@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from docs.pages import PAGES, ROOT, SHELLS, TINY, Block, blocks, code_spans, commands, page_name
 from kmcl.cli.app import make_app
 from kmcl.data import open_dataset
+from kmcl.training import schedule
 from kmcl.training.resolution import resolve_settings
 
 TEXT = {"text", "json", "toml", "math", "{math}", "{toctree}", "{include}"}
@@ -89,8 +90,9 @@ def check_command(arguments: list[str], block: Block) -> None:
 @pytest.fixture
 def few_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run ends long before its budget does: what runs make of their time is tested elsewhere."""
-    for name, value in {"FEWEST_TRIAL_STEPS": 1, "MOST_EPOCHS": 2, "MOST_STEPS": 1}.items():
-        monkeypatch.setattr(f"kmcl.training.schedule.{name}", value)
+    monkeypatch.setattr(schedule, "FEWEST_TRIAL_STEPS", 1)
+    limits = dict.fromkeys(schedule.EPOCH_LIMITS, schedule.EpochLimit(2, 1))
+    monkeypatch.setattr(schedule, "EPOCH_LIMITS", limits)
 
 
 @pytest.mark.usefixtures("few_epochs", "quick_figures")

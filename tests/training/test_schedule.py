@@ -13,10 +13,20 @@ from rich.console import Console
 
 from kmcl.models.folder import build_classifier, load_model
 from kmcl.serving import load
+from kmcl.training import schedule
 from kmcl.training.lightning import Callback
 from kmcl.training.recipes import CHOSEN_BY_RUN
 from kmcl.training.resolution import read_settings, resolve_settings
-from kmcl.training.schedule import LEAST_GAIN, Clock, Trial, Tried, best_of, choose_views, most_epochs
+from kmcl.training.schedule import (
+    EPOCH_LIMITS,
+    LEAST_GAIN,
+    Clock,
+    EpochLimit,
+    Trial,
+    Tried,
+    best_of,
+    choose_views,
+)
 from kmcl.training.settings import TrainingSettings
 from kmcl.training.train import resume, train
 from tiny_runs import TINY_CACHED
@@ -36,11 +46,19 @@ def test_training_leaves_time_for_what_follows():
 
 
 @pytest.mark.parametrize(
-    ("num_steps", "epochs", "of_more_stages"), [(400, 12, 6), (82, 15, 6), (54, 23, 6), (10, 120, 30)]
+    ("trained", "epochs"),
+    [
+        ("images", [12, 15, 23, 120]),
+        ("cached features", [6, 7, 10, 50]),
+        ("cached features, more stages", [6, 6, 6, 30]),
+    ],
 )
-def test_more_stages_are_trained_for_fewer_epochs(num_steps: int, epochs: int, of_more_stages: int):
-    assert most_epochs(num_steps, more_stages=False) == epochs
-    assert most_epochs(num_steps, more_stages=True) == of_more_stages
+def test_the_fewer_stages_are_frozen_the_fewer_epochs_of_cached_features(trained: str, epochs: list[int]):
+    assert [EPOCH_LIMITS[trained].for_steps(num_steps) for num_steps in (400, 82, 54, 10)] == epochs
+
+
+def limited_to(patch: pytest.MonkeyPatch, epochs: int) -> None:
+    patch.setattr(schedule, "EPOCH_LIMITS", dict.fromkeys(EPOCH_LIMITS, EpochLimit(epochs, 1)))
 
 
 def settings_with(cache: Path, **changes: object) -> TrainingSettings:
@@ -52,12 +70,12 @@ def settings_with(cache: Path, **changes: object) -> TrainingSettings:
 def chosen(tmp_path_factory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("chosen")
     console = Console(file=io.StringIO(), width=200)
-    settings = settings_with(  # time for MOST_EPOCHS on a busy machine too
+    settings = settings_with(  # time for all epochs on a busy machine too
         folder / "cache", budget="200s", to_choose=CHOSEN_BY_RUN
     )
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"FEWEST_TRIAL_STEPS": 1, "MOST_EPOCHS": 4, "MOST_STEPS": 1}.items():
-            patch.setattr(f"kmcl.training.schedule.{name}", value)
+        patch.setattr(schedule, "FEWEST_TRIAL_STEPS", 1)
+        limited_to(patch, epochs=4)
         train(settings, folder / "run", console)
     assert isinstance(console.file, io.StringIO)
     return folder, console.file.getvalue()
@@ -108,8 +126,7 @@ def test_there_is_a_usable_model_before_the_first_epoch(tmp_path: Path, monkeypa
 
 
 def test_a_given_rate_is_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("kmcl.training.schedule.MOST_EPOCHS", 1)
-    monkeypatch.setattr("kmcl.training.schedule.MOST_STEPS", 1)
+    limited_to(monkeypatch, epochs=1)
     console = Console(file=io.StringIO(), width=200)
     settings = settings_with(tmp_path / "cache", budget="6s", to_choose=("epochs",))
     train(settings, tmp_path / "run", console)

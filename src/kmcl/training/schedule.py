@@ -47,15 +47,30 @@ FEWEST_TRIAL_STEPS = 12
 TIMED_STEPS = 4
 FEWEST_EPOCHS_WITH_SEARCH = 3
 LEAST_EPOCHS = 1
-MOST_EPOCHS = 12
-MOST_STEPS = 1200
-"""Small sets may take more than `MOST_EPOCHS`, up to this many steps."""
-MOST_EPOCHS_OF_MORE_STAGES, MOST_STEPS_OF_MORE_STAGES = 6, 300
-"""The same where more stages are trained than a recipe trains of photographs: twelve epochs of two stages of
-X-rays lost a point of mean AUC against five (docs/research/default.md).
-"""
 FINISHING = 0.10, 8.0
 """Of the budget, and seconds, that post-hoc parts and evaluation take after training."""
+
+
+class EpochLimit(NamedTuple):
+    """The epochs after which nothing is left to gain; a small set may take more, up to so many steps."""
+
+    epochs: int
+    steps: int
+
+    def for_steps(self, num_steps: int) -> int:
+        """With so many steps an epoch."""
+        return max(self.epochs, math.ceil(self.steps / num_steps))
+
+
+EPOCH_LIMITS = {
+    "images": EpochLimit(12, 1200),
+    "cached features": EpochLimit(6, 500),
+    "cached features, more stages": EpochLimit(6, 300),
+}
+"""By what is trained: all stages; the last one, whose longer trainings overfit (docs/recipes.md); more than a
+recipe trains of photographs: twelve epochs of two stages of X-rays lost a point of mean AUC against five
+(docs/research/default.md).
+"""
 
 
 @dataclass(frozen=True)
@@ -118,16 +133,6 @@ def best_of(trials: Sequence[Trial]) -> Tried:
     return chosen.tried
 
 
-def most_epochs(num_steps: int, *, more_stages: bool) -> int:
-    """With so many steps an epoch, the epochs after which there is nothing left to gain.
-
-    more_stages: whether more stages are trained than a recipe trains of photographs
-    """
-    most = max(MOST_EPOCHS, math.ceil(MOST_STEPS / num_steps))
-    of_more = max(MOST_EPOCHS_OF_MORE_STAGES, math.ceil(MOST_STEPS_OF_MORE_STAGES / num_steps))
-    return min(most, of_more) if more_stages else most
-
-
 def choose_views(planned: int, num_train: int, seconds_per_image: float, seconds: float) -> int:
     """How many views fit: the first is there already, each other takes a pass over the training images."""
     more = math.floor(max(0.0, seconds) / max(num_train * seconds_per_image, 1e-9))
@@ -140,7 +145,7 @@ class ScheduleSearch:
 
     val:       batches of `val_split`; None without such
     from_rows: whether batches hold cached features instead of images
-    more_stages: see `most_epochs`
+    more_stages: whether more stages are trained than a recipe trains of photographs
     """
 
     classifier: Classifier
@@ -171,7 +176,7 @@ class ScheduleSearch:
                 if seconds < FEWEST_EPOCHS_WITH_SEARCH * per_epoch:
                     num_trials = 0  # the time is better spent on training
                 share = 1 - SHARE_OF_SEARCH if num_trials else 1.0
-                most = most_epochs(steps, more_stages=self.more_stages)
+                most = self._limit.for_steps(steps)
                 epochs = max(LEAST_EPOCHS, min(most, math.floor(share * seconds / per_epoch)))
         if num_trials == 0:
             return Schedule(given, epochs, (), per_epoch)
@@ -183,6 +188,12 @@ class ScheduleSearch:
             progress.start(total)
             trials = self._search(to_choose, num_steps, progress.advance)
         return Schedule(best_of(trials), epochs, tuple(trials), per_epoch)
+
+    @property
+    def _limit(self) -> EpochLimit:
+        if not self.from_rows:
+            return EPOCH_LIMITS["images"]
+        return EPOCH_LIMITS["cached features" + ", more stages" * self.more_stages]
 
     @property
     def _given(self) -> Tried:
