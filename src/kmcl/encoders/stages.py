@@ -94,11 +94,17 @@ def not_cuttable(encoder_name: str) -> InputError:
 
 
 def statistics_of(maps: Tensor) -> Float[Tensor, "B S"]:
-    """Mean and standard deviation of each channel over the positions: B x 2C."""
+    """Mean and standard deviation of each channel over the positions: B x 2C.
+
+    The gradient of a deviation of 0, of a channel that is the same everywhere, is 0. That of the plain root
+    is infinite there, and would make a saliency map of the whole image NaN.
+    """
     positions = maps.flatten(2) if maps.ndim == 4 else maps.transpose(1, 2)
     means = positions.mean(dim=2)
     variances = (positions - means.unsqueeze(2)).square().mean(dim=2)
-    return torch.cat([means, variances.sqrt()], dim=1)
+    varies = variances > 0
+    deviations = torch.where(varies, variances, 1.0).sqrt().where(varies, 0.0)
+    return torch.cat([means, deviations], dim=1)
 
 
 def digest_of(tensors: dict[str, Tensor]) -> str:
