@@ -155,9 +155,16 @@ def test_images_are_not_enlarged_beyond_what_they_show(machine, monkeypatch, gre
     machine(1e6)
     monkeypatch.setattr(candidates, "longer_side", lambda dataset: 150.0)
     monkeypatch.setattr(candidates, "are_grey", lambda dataset: grey)
-    chosen = choose({"budget": "10h"})
+    chosen = choose({"budget": "15m"})
     assert (chosen["image_size"], chosen["cached_views"]) == (size, 4)
-    assert choose({"budget": "10h", "cached_views": 2})["cached_views"] == 2
+    assert choose({"budget": "15m", "cached_views": 2})["cached_views"] == 2
+
+
+def test_a_long_budget_enlarges_images_more(machine, monkeypatch):
+    machine(1e6)
+    monkeypatch.setattr(candidates, "longer_side", lambda dataset: 256.0)
+    monkeypatch.setattr(candidates, "are_grey", lambda dataset: False)
+    assert [choose({"budget": budget})["image_size"] for budget in ("10m", "19m", "20m")] == [384, 384, 448]
 
 
 @pytest.mark.parametrize(("colour", "grey"), [(0, True), (2, True), (9, False)])

@@ -22,8 +22,11 @@ LONG_BUDGET, EPOCHS_OF_LONG = 300.0, 3.75
 """Above this budget there must be time for three epochs and the search of the rate, below it for one."""
 FIXED_SECONDS, EPOCHS_AT_THE_END = 35.0, 0.6
 """What a run takes besides: its start, and after training the passes for post-hoc parts and evaluation."""
-LARGEST_ENLARGEMENT = 1.6
-"""Of the images' longer side: enlarging them further shows an encoder nothing more."""
+LARGEST_ENLARGEMENT, ENLARGEMENT_OF_LONG = 1.6, 1.75
+"""Of the images' longer side, by default and with a budget of at least `BUDGET_TO_ENLARGE`: with less, more
+epochs gain more than larger images (docs/recipes.md).
+"""
+BUDGET_TO_ENLARGE = 1200.0
 LARGEST_ENLARGEMENT_OF_GREY = 1.0
 """Of X-rays and scans: on ChestX-ray14 features of 384 px were no better than of 224 (docs/recipes.md)."""
 COLOUR_OF_GREY = 2.0
@@ -87,8 +90,8 @@ class ImageCounts(NamedTuple):
         return self.other + views * self.train
 
 
-def allowed_candidates(values: Mapping[str, Any], dataset: Dataset) -> list[Candidate]:
-    """Those that agree with what was given, the cheapest first."""
+def allowed_candidates(values: Mapping[str, Any], dataset: Dataset, budget: float) -> list[Candidate]:
+    """Those that agree with what was given, and with a budget in seconds; the cheapest first."""
     encoder, size, views = values.get("encoder"), values.get("image_size"), values.get("cached_views")
     if encoder is None:
         candidates = [c for c in CANDIDATES if default_weights(c.encoder) != "none"]
@@ -101,14 +104,19 @@ def allowed_candidates(values: Mapping[str, Any], dataset: Dataset) -> list[Cand
     if size is not None:
         candidates = [c._replace(image_size=size) for c in candidates]
     else:
-        enlargement = LARGEST_ENLARGEMENT_OF_GREY if are_grey(dataset) else LARGEST_ENLARGEMENT
-        largest = enlargement * longer_side(dataset)
+        largest = _enlargement(dataset, budget) * longer_side(dataset)
         small_enough = [c for c in candidates if c.image_size <= largest] or candidates[:1]
         if views is None and len(small_enough) < len(candidates):
             last = small_enough[-1]  # what larger images would cost is left for views
             small_enough += [last._replace(views=more) for more in range(last.views + 1, MOST_VIEWS + 1)]
         candidates = small_enough
     return list(dict.fromkeys(candidates))
+
+
+def _enlargement(dataset: Dataset, budget: float) -> float:
+    if are_grey(dataset):
+        return LARGEST_ENLARGEMENT_OF_GREY
+    return ENLARGEMENT_OF_LONG if budget >= BUDGET_TO_ENLARGE else LARGEST_ENLARGEMENT
 
 
 def best_that_fits(

@@ -229,7 +229,7 @@ def _cached(values: dict[str, Any], dataset: Dataset, device: str, seconds: floa
         fixed |= values | {"recipe": "cached"}
         parts = _parts_of_grey(fixed) if grey else {}
         return Choice(parts | fixed, "recipe cached: with the settings given")
-    candidates = allowed_candidates(values, dataset)
+    candidates = allowed_candidates(values, dataset, seconds)
     images = ImageCounts.of(dataset, with_test=values.get("measure_test") is not False)
 
     def measure(candidate: Candidate) -> Throughput:
