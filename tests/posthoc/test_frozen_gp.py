@@ -72,6 +72,24 @@ def test_without_the_last_map_it_reads_the_frozen_stages_alone_and_copies_nothin
     assert again.state_dict().keys() == process.state_dict().keys()
 
 
+@pytest.mark.parametrize("last_map", [False, True])
+def test_it_may_read_fewer_of_the_frozen_stages(last_map):
+    encoder = small_encoder()
+    options = FrozenGPOptions(last_map=last_map, stages=1)
+    process = FrozenFeatureGP(encoder, 2, num_images=5, **options.arguments)
+    with torch.no_grad():
+        taps = encoder(torch.randn(3, 3, 32, 32)).taps
+        seen = process.statistics(taps)
+    width = encoder.statistic_widths[-1]
+    torch.testing.assert_close(seen[:, :width], taps.statistics[-1], rtol=0, atol=0)
+    assert process.widths == (width, *([2 * encoder.spatial_dim] if last_map else []))
+    assert seen.shape[1] == len(process.centre) == sum(process.widths)
+    again = FrozenFeatureGP(encoder, 2, **process.sizes)
+    assert {name: tensor.shape for name, tensor in again.state_dict().items()} == {
+        name: tensor.shape for name, tensor in process.state_dict().items()
+    }
+
+
 @pytest.mark.parametrize("smoothness", [None, *SMOOTHNESS])
 def test_the_correction_is_the_mean_of_the_gaussian_process_written_out(smoothness):
     process, statistics, targets = filled()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from kmcl.errors import InputError
 from kmcl.shapes import Float
 
-__all__ = ["Stages", "digest_of", "find_stages", "not_cuttable", "statistics_of"]
+__all__ = ["STAGES_WITH_STATISTICS", "Stages", "digest_of", "find_stages", "not_cuttable", "statistics_of"]
 
 STAGES_WITH_STATISTICS = 3
 """How many of the last tapped stages `StageTaps.statistics` describes."""

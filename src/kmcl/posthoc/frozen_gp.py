@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from kmcl.encoders import Encoder, EncoderFeatures, StageTaps
-from kmcl.encoders.stages import statistics_of
+from kmcl.encoders.stages import STAGES_WITH_STATISTICS, statistics_of
 from kmcl.kernels.precision import at_least_float32, without_autocast
 from kmcl.kernels.targets import read_targets
 from kmcl.methods.output import HeadOutput
@@ -43,17 +43,23 @@ class FrozenGPOptions(PosthocOptions):
         description="whether it reads the last feature map too, by a copy of the trained stages from before "
         "training; without it a prediction costs no more than the classifier's own",
     )
+    stages: int = Field(
+        STAGES_WITH_STATISTICS,
+        ge=1,
+        le=STAGES_WITH_STATISTICS,
+        description="how many of the encoder's last frozen stages it reads",
+    )
 
     @property
     def arguments(self) -> dict[str, int]:
-        return {"last_map": int(self.last_map)}
+        return {"last_map": int(self.last_map), "stages": self.stages}
 
 
 class FrozenFeatureGP(PosthocPart):
     """Gaussian process regression of the labels on statistics of frozen feature maps.
 
     An image is described by the mean and deviation of each channel of its feature maps: of the encoder's last
-    frozen stages and, if `last_map`, of its last map, for which the part holds a copy of the later stages
+    frozen `stages` and, if `last_map`, of its last map, for which the part holds a copy of the later stages
     from before training. Standardised, with equal shares for all maps, projected on their main directions and
     made a unit vector u, that is the mean of the image's kernel; a variance σ² is shared by all. The
     Bhattacharyya coefficients (Eq. 1) of such kernels,
@@ -83,12 +89,19 @@ class FrozenFeatureGP(PosthocPart):
     weight: Tensor
 
     def __init__(
-        self, encoder: Encoder, num_labels: int, *, num_images: int = 0, last_map: int = True
+        self,
+        encoder: Encoder,
+        num_labels: int,
+        *,
+        num_images: int = 0,
+        last_map: int = True,
+        stages: int = STAGES_WITH_STATISTICS,
     ) -> None:
         """encoder: before training, with frozen stages."""
         super().__init__()
+        self.stages = stages
         self.later_stages: nn.Module | None = None
-        self.widths = encoder.statistic_widths
+        self.widths = encoder.statistic_widths[-stages:]
         if last_map or not self.widths:  # feature vectors are one map, the last
             self.later_stages = copy.deepcopy(encoder.rest()).requires_grad_(False).eval()
             self.widths = (*self.widths, 2 * encoder.spatial_dim)
@@ -106,7 +119,8 @@ class FrozenFeatureGP(PosthocPart):
 
     @property
     def sizes(self) -> dict[str, int]:
-        return {"num_images": len(self.directions), "last_map": int(self.later_stages is not None)}
+        last_map = int(self.later_stages is not None)
+        return {"num_images": len(self.directions), "last_map": last_map, "stages": self.stages}
 
     @property
     def is_worth_keeping(self) -> bool:
@@ -124,11 +138,12 @@ class FrozenFeatureGP(PosthocPart):
     @without_autocast
     def statistics(self, taps: StageTaps) -> Float[Tensor, "B S"]:
         """Means and deviations of the feature maps, given those of the frozen stages."""
+        of_stages = taps.statistics[-self.stages :]
         if self.later_stages is None:
-            return torch.cat(taps.statistics, dim=1).to(self.centre.dtype)
+            return torch.cat(of_stages, dim=1).to(self.centre.dtype)
         maps = taps.maps.to(self.centre.dtype)
         last: Tensor = self.later_stages.forward_features(maps)  # type: ignore[operator]
-        return torch.cat([*taps.statistics, statistics_of(last)], dim=1)
+        return torch.cat([*of_stages, statistics_of(last)], dim=1)
 
     @torch.no_grad()
     def fit_images(self, statistics: Float[Tensor, "M S"], targets: Num[Tensor, "M L"]) -> None:
