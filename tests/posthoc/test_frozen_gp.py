@@ -90,6 +90,30 @@ def test_it_may_read_fewer_of_the_frozen_stages(last_map):
     }
 
 
+@pytest.mark.parametrize(("last_map", "stages"), [(False, 0), (False, 2), (True, 0)])
+def test_it_may_read_where_something_is(last_map, stages):
+    encoder = small_encoder()
+    process = FrozenFeatureGP(
+        encoder, 2, num_images=5, **FrozenGPOptions(last_map=last_map, stages=stages, grid=2).arguments
+    )
+    with torch.no_grad():
+        taps = encoder(torch.randn(3, 3, 32, 32)).taps
+        seen = process.statistics(taps)
+    of_stages = sum(encoder.statistic_widths[len(encoder.statistic_widths) - stages :])
+    cells = 4 * taps.maps.shape[1]
+    expected = torch.nn.functional.adaptive_avg_pool2d(taps.maps, 2).flatten(1)
+    torch.testing.assert_close(seen[:, of_stages : of_stages + cells], expected)
+    assert seen.shape[1] == len(process.centre) == sum(process.widths)
+    assert seen.shape[1] == of_stages + cells + (2 * encoder.spatial_dim if last_map else 0)
+    again = FrozenFeatureGP(encoder, 2, **process.sizes)
+    assert again.widths == process.widths
+
+
+def test_a_process_that_reads_nothing_is_refused():
+    with pytest.raises(ValueError, match="needs last_map, stages or grid"):
+        FrozenGPOptions(last_map=False, stages=0)
+
+
 @pytest.mark.parametrize("smoothness", [None, *SMOOTHNESS])
 def test_the_correction_is_the_mean_of_the_gaussian_process_written_out(smoothness):
     process, statistics, targets = filled()

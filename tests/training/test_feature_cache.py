@@ -122,7 +122,7 @@ def test_the_gaussian_process_has_the_later_stages_as_they_were_and_corrects_the
     train(settings_with(finished / "cache", posthoc="frozen_gp", **common), tmp_path / "process")
     classifier, description = load_model(tmp_path / "process" / "model")
     process = classifier.posthoc["frozen_gp"]
-    assert process.sizes == {"num_images": 120, "last_map": 1, "stages": 3}
+    assert process.sizes == {"num_images": 120, "last_map": 1, "stages": 3, "grid": 0}
     assert description.frozen_stages == 2
     initial = torch.load(weights_file, weights_only=True)
     for name, tensor in process.later_stages.state_dict().items():

@@ -59,7 +59,7 @@ def test_the_model_lists_its_parts(finished: Path):
     classifier, _ = load_model(finished / "model")
     feature_dim = classifier.encoder.feature_dim
     assert described["posthoc"] == [
-        {"name": "frozen_gp", "sizes": {"num_images": 120, "last_map": 1, "stages": 3}},
+        {"name": "frozen_gp", "sizes": {"num_images": 120, "last_map": 1, "stages": 3, "grid": 0}},
         {"name": "kernel_vote", "sizes": {"num_images": 120, "feature_dim": feature_dim}},
     ]
     assert described["method"]["name"] == "asl"

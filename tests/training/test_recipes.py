@@ -231,10 +231,10 @@ def test_two_trained_stages_of_grey_images_are_not_copied(machine, monkeypatch, 
     given |= learning_rate
     monkeypatch.setattr(recipes, "are_grey", lambda dataset: True)
     own = choose(given)["posthoc"]
-    assert own == "frozen_gp:last_map=false,stages=1,unfamiliarity"
+    assert own == "frozen_gp:last_map=false,stages=0,grid=7,unfamiliarity"
     settings = plan_run({"data": "digits"} | given, dataset=digits()).settings
     assert [(part.name, part.arguments) for part in settings.posthoc] == [
-        ("frozen_gp", {"last_map": 0, "stages": 1}),
+        ("frozen_gp", {"last_map": 0, "stages": 0, "grid": 7}),
         ("unfamiliarity", {}),
     ]
     assert "posthoc" not in choose(given | {"frozen_stages": 6})

@@ -6,6 +6,7 @@ A backbone of the families below is a chain: the stem's modules, then its stages
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
@@ -17,7 +18,15 @@ from torch import Tensor, nn
 from kmcl.errors import InputError
 from kmcl.shapes import Float
 
-__all__ = ["STAGES_WITH_STATISTICS", "Stages", "digest_of", "find_stages", "not_cuttable", "statistics_of"]
+__all__ = [
+    "STAGES_WITH_STATISTICS",
+    "Stages",
+    "cell_means",
+    "digest_of",
+    "find_stages",
+    "not_cuttable",
+    "statistics_of",
+]
 
 STAGES_WITH_STATISTICS = 3
 """How many of the last tapped stages `StageTaps.statistics` describes."""
@@ -105,6 +114,28 @@ def statistics_of(maps: Tensor) -> Float[Tensor, "B S"]:
     varies = variances > 0
     deviations = torch.where(varies, variances, 1.0).sqrt().where(varies, 0.0)
     return torch.cat([means, deviations], dim=1)
+
+
+def cell_means(maps: Tensor, grid: int) -> Float[Tensor, "B S"]:
+    """Mean of each channel in grid x grid cells of the image, of equal size: B x (C grid grid).
+
+    A position that lies in two cells counts for each by its share. Tokens of a transformer are read as a
+    square, after those that stand for no place.
+    """
+    if maps.ndim == 3:
+        side = math.isqrt(maps.shape[1])
+        maps = maps[:, maps.shape[1] - side * side :].transpose(1, 2).reshape(len(maps), -1, side, side)
+    height, width = maps.shape[2:]
+    return (_shares(height, grid).to(maps) @ maps @ _shares(width, grid).to(maps).T).flatten(1)
+
+
+def _shares(size: int, grid: int) -> Float[Tensor, "G size"]:
+    """How much of each cell every one of `size` positions covers; the shares of a cell add up to 1."""
+    edges = torch.arange(grid + 1, dtype=torch.float64) * (size / grid)
+    positions = torch.arange(size)
+    ends = torch.minimum(edges[1:, None], positions + 1)
+    starts = torch.maximum(edges[:-1, None], positions)
+    return (ends - starts).clamp(min=0) * (grid / size)
 
 
 def digest_of(tensors: dict[str, Tensor]) -> str:

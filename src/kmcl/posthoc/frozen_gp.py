@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from kmcl.encoders import Encoder, EncoderFeatures, StageTaps
-from kmcl.encoders.stages import STAGES_WITH_STATISTICS, statistics_of
+from kmcl.encoders.stages import STAGES_WITH_STATISTICS, cell_means, statistics_of
 from kmcl.kernels.precision import at_least_float32, without_autocast
 from kmcl.kernels.targets import read_targets
 from kmcl.methods.output import HeadOutput
@@ -20,12 +20,16 @@ from kmcl.posthoc.interface import CHANCE, PosthocPart
 from kmcl.posthoc.options import PosthocOptions
 from kmcl.shapes import Float, Num
 
+Entry = TypeVar("Entry")
+
 SMOOTHNESS = ((0.2, 0.5), (0.2, 2.0), (1.6, 2.0))
 """Variance and noise, from the sharpest process to the smoothest; the choice is made on val. Photographs are
 best with the first, X-rays of patients whom the training images do not show with the last.
 """
 DEFAULT_SMOOTHNESS = 1
 WEIGHTS = (0.5, 1.0, 2.0, 4.0, 8.0)
+MOST_CELLS = 14
+"""In a row of the grid."""
 MOST_DIRECTIONS = 384
 """More change no prediction that is measurable, and make the model larger (docs/research/default.md)."""
 SHRINKAGE = 0.1
@@ -45,14 +49,27 @@ class FrozenGPOptions(PosthocOptions):
     )
     stages: int = Field(
         STAGES_WITH_STATISTICS,
-        ge=1,
+        ge=0,
         le=STAGES_WITH_STATISTICS,
-        description="how many of the encoder's last frozen stages it reads",
+        description="of how many of the encoder's last frozen stages it reads means and deviations",
     )
+    grid: int = Field(
+        0,
+        ge=0,
+        le=MOST_CELLS,
+        description="reads the means of the last frozen map in this many times this many cells, which say "
+        "where in the image something is; 0 for none",
+    )
+
+    @model_validator(mode="after")
+    def _reads_something(self) -> FrozenGPOptions:
+        if not (self.last_map or self.stages or self.grid):
+            raise ValueError("frozen_gp needs last_map, stages or grid; got last_map=false, stages=0, grid=0")
+        return self
 
     @property
     def arguments(self) -> dict[str, int]:
-        return {"last_map": int(self.last_map), "stages": self.stages}
+        return {"last_map": int(self.last_map), "stages": self.stages, "grid": self.grid}
 
 
 class FrozenFeatureGP(PosthocPart):
@@ -60,9 +77,9 @@ class FrozenFeatureGP(PosthocPart):
 
     An image is described by the mean and deviation of each channel of its feature maps: of the encoder's last
     frozen `stages` and, if `last_map`, of its last map, for which the part holds a copy of the later stages
-    from before training. Standardised, with equal shares for all maps, projected on their main directions and
-    made a unit vector u, that is the mean of the image's kernel; a variance σ² is shared by all. The
-    Bhattacharyya coefficients (Eq. 1) of such kernels,
+    from before training; and by the means in `grid` x `grid` cells of the last frozen map. Standardised, with
+    equal shares for all maps, projected on their main directions and made a unit vector u, that is the mean of
+    the image's kernel; a variance σ² is shared by all. The Bhattacharyya coefficients (Eq. 1) of such kernels,
 
         ρ(n, m) = exp(-‖u_n - u_m‖² / 8σ²) = exp((u_n · u_m - 1) / 4σ²)
 
@@ -96,12 +113,17 @@ class FrozenFeatureGP(PosthocPart):
         num_images: int = 0,
         last_map: int = True,
         stages: int = STAGES_WITH_STATISTICS,
+        grid: int = 0,
     ) -> None:
         """encoder: before training, with frozen stages."""
         super().__init__()
         self.stages = stages
+        of_stages = encoder.statistic_widths
+        self.grid = grid if of_stages else 0
         self.later_stages: nn.Module | None = None
-        self.widths = encoder.statistic_widths[-stages:]
+        self.widths = _last(of_stages, stages)
+        if self.grid:
+            self.widths = (*self.widths, of_stages[-1] // 2 * self.grid**2)
         if last_map or not self.widths:  # feature vectors are one map, the last
             self.later_stages = copy.deepcopy(encoder.rest()).requires_grad_(False).eval()
             self.widths = (*self.widths, 2 * encoder.spatial_dim)
@@ -120,7 +142,12 @@ class FrozenFeatureGP(PosthocPart):
     @property
     def sizes(self) -> dict[str, int]:
         last_map = int(self.later_stages is not None)
-        return {"num_images": len(self.directions), "last_map": last_map, "stages": self.stages}
+        return {
+            "num_images": len(self.directions),
+            "last_map": last_map,
+            "stages": self.stages,
+            "grid": self.grid,
+        }
 
     @property
     def is_worth_keeping(self) -> bool:
@@ -137,13 +164,15 @@ class FrozenFeatureGP(PosthocPart):
 
     @without_autocast
     def statistics(self, taps: StageTaps) -> Float[Tensor, "B S"]:
-        """Means and deviations of the feature maps, given those of the frozen stages."""
-        of_stages = taps.statistics[-self.stages :]
-        if self.later_stages is None:
-            return torch.cat(of_stages, dim=1).to(self.centre.dtype)
+        """Means and deviations of the feature maps and means in cells, given those of the frozen stages."""
         maps = taps.maps.to(self.centre.dtype)
-        last: Tensor = self.later_stages.forward_features(maps)  # type: ignore[operator]
-        return torch.cat([*of_stages, statistics_of(last)], dim=1)
+        read = [each.to(self.centre.dtype) for each in _last(taps.statistics, self.stages)]
+        if self.grid:
+            read.append(cell_means(maps, self.grid))
+        if self.later_stages is not None:
+            last: Tensor = self.later_stages.forward_features(maps)  # type: ignore[operator]
+            read.append(statistics_of(last))
+        return torch.cat(read, dim=1)
 
     @torch.no_grad()
     def fit_images(self, statistics: Float[Tensor, "M S"], targets: Num[Tensor, "M L"]) -> None:
@@ -258,6 +287,10 @@ def main_directions(statistics: Float[Tensor, "M S"], widths: Sequence[int]) -> 
         _, _, main = torch.pca_lowrank((statistics - centre) * scale, num_directions, center=False)
     # Contiguous as a saved part is: the layout decides how products are rounded.
     return MainDirections(centre, scale, main.contiguous())
+
+
+def _last(entries: tuple[Entry, ...], number: int) -> tuple[Entry, ...]:
+    return entries[len(entries) - min(number, len(entries)) :]
 
 
 def _scale(deviations: Tensor, widths: Sequence[int]) -> Tensor:

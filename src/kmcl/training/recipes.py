@@ -54,7 +54,7 @@ CHOSEN_BY_RUN = ("cached_views", "learning_rate", "weight_decay", "head_epochs",
 STAGES_TO_TRAIN_TWO = 6
 """Of an encoder of grey images, at least."""
 PROCESS = "frozen_gp"
-PROCESS_OF_GREY = f"{PROCESS}:last_map=false,stages=1"
+PROCESS_OF_GREY = f"{PROCESS}:last_map=false,stages=0,grid=7"
 MOST_MEASUREMENTS = 3
 OVERRUN_TOLD = 1.1
 """Times the budget, above which a run says at its start that it takes longer."""
@@ -155,10 +155,10 @@ def trains_more_stages(encoder: str, frozen_stages: int) -> bool:
 
 def _parts_of_grey(values: Mapping[str, Any]) -> dict[str, str]:
     """The method's post-hoc parts; where more stages than one are trained, its Gaussian process reads the
-    last frozen stage alone.
+    last frozen map, in cells.
 
-    The copy of two stages for the last map would be a third of a prediction, and gains nothing on X-rays, nor
-    do the frozen stages before the last (docs/research/default.md).
+    The copy of two stages for the last map would be a third of a prediction, and gains nothing on X-rays, but
+    the place of a feature does: they are taken alike (docs/research/default.md).
     """
     parts = find_method(values.get("method") or DEFAULT_METHOD).posthoc
     if PROCESS not in parts or not trains_more_stages(values["encoder"], values["frozen_stages"]):
