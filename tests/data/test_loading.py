@@ -26,6 +26,7 @@ from kmcl.data.loading import (
     BatchLoader,
     LoaderSettings,
     LostWorkerError,
+    _tell_unless_disconnected,
     make_eval_loader,
     make_train_loader,
 )
@@ -302,3 +303,11 @@ def test_an_epoch_is_continued_after_the_batches_that_are_skipped(workers: int):
     assert len(list(continued)) == len(whole)  # the next epoch is whole
     for loader in (whole, continued):
         loader.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [(ConnectionResetError(104, "reset"), False), (ValueError("x"), True)]
+)
+def test_a_worker_is_silent_when_the_main_process_is_gone(capsys, error: Exception, told: bool):
+    _tell_unless_disconnected(type(error), error, None)
+    assert bool(capsys.readouterr().err) == told

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from kmcl.encoders.timm_encoder import build_encoder
+from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.posthoc.frozen_gp import (
     DEFAULT_SMOOTHNESS,
@@ -18,6 +19,7 @@ from kmcl.posthoc.frozen_gp import (
     FrozenFeatureGP,
     FrozenGPOptions,
 )
+from kmcl.posthoc.registry import read_parts
 from kmcl.training.posthoc_fitting import auc_of_logits
 from random_inputs import make_targets
 
@@ -112,6 +114,8 @@ def test_it_may_read_where_something_is(last_map, stages):
 def test_a_process_that_reads_nothing_is_refused():
     with pytest.raises(ValueError, match="needs last_map, stages or grid"):
         FrozenGPOptions(last_map=False, stages=0)
+    with pytest.raises(InputError, match="^posthoc part frozen_gp needs last_map, stages or grid; got"):
+        read_parts([{"name": "frozen_gp", "last_map": False, "stages": 0}])
 
 
 @pytest.mark.parametrize("smoothness", [None, *SMOOTHNESS])

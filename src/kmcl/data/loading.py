@@ -8,11 +8,13 @@ resume, and distributed over any number of processes.
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Protocol, get_args
 
 import numpy as np
@@ -290,4 +292,13 @@ def _as_is(delivery: Any) -> Any:
 def _start_worker(worker: int) -> None:
     """Leave Ctrl-C to the main process, which ends its workers in order; use one thread per worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.excepthook = _tell_unless_disconnected
     torch.set_num_threads(1)
+
+
+def _tell_unless_disconnected(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    """Of a worker: its thread that hands over batches has nothing to tell once the main process is gone."""
+    if not isinstance(error, (ConnectionError, EOFError)):
+        sys.__excepthook__(kind, error, traceback)

@@ -78,8 +78,9 @@ class FrozenFeatureGP(PosthocPart):
     An image is described by the mean and deviation of each channel of its feature maps: of the encoder's last
     frozen `stages` and, if `last_map`, of its last map, for which the part holds a copy of the later stages
     from before training; and by the means in `grid` x `grid` cells of the last frozen map. Standardised, with
-    equal shares for all maps, projected on their main directions and made a unit vector u, that is the mean of
-    the image's kernel; a variance σ² is shared by all. The Bhattacharyya coefficients (Eq. 1) of such kernels,
+    equal shares for all maps, projected on their main directions and made a unit vector u, that is the mean
+    of the image's kernel; a variance σ² is shared by all. The Bhattacharyya coefficients (Eq. 1) of such
+    kernels,
 
         ρ(n, m) = exp(-‖u_n - u_m‖² / 8σ²) = exp((u_n · u_m - 1) / 4σ²)
 

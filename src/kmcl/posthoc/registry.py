@@ -79,6 +79,8 @@ def read_parts(entries: Iterable[Mapping[str, Any]]) -> tuple[PosthocOptions, ..
                     f"posthoc part {name} has no option {option!r}{suggest(option, known)}; "
                     f"it has {', '.join(known)}"
                 ) from error
+            if not option:  # of the options together
+                raise InputError(f"posthoc part {first['ctx']['error']}") from error
             raise InputError(
                 f"posthoc part {name}: {option}: {first['msg']}; got {first['input']!r}"
             ) from error
