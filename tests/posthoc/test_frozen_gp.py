@@ -114,7 +114,7 @@ def test_it_may_read_where_something_is(last_map, stages):
 def test_a_process_that_reads_nothing_is_refused():
     with pytest.raises(ValueError, match="needs last_map, stages or grid"):
         FrozenGPOptions(last_map=False, stages=0)
-    with pytest.raises(InputError, match="^posthoc part frozen_gp needs last_map, stages or grid; got"):
+    with pytest.raises(InputError, match=r"^posthoc part frozen_gp needs last_map, stages or grid; got"):
         read_parts([{"name": "frozen_gp", "last_map": False, "stages": 0}])
 
 
