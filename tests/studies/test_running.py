@@ -8,6 +8,8 @@ import json
 import os
 import shlex
 import signal
+import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -18,6 +20,11 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    import bounded_threads  # noqa: F401
+
+from frozen_numbers import assert_as_frozen, write_frozen
 from kmcl.cli.app import make_app
 from kmcl.errors import InputError
 from kmcl.evaluation.bootstrap import compare_mean_map
@@ -31,6 +38,8 @@ from kmcl.studies.variants import parse_variants
 from kmcl.training.train import train
 from prepared_program import Program
 from studies_settings import TINY
+
+FROZEN = Path(__file__).with_name("frozen_table.json")
 
 
 def tiny_plan(methods: str, seeds: tuple[int, ...], **changes: object) -> StudyPlan:
@@ -140,6 +149,26 @@ def test_the_tables_hold_the_figures_and_the_command(study: Finished):
     assert saved["variants"][1]["metrics"]["mAP"]["mean"] == kmcl.metrics["mAP"].mean
 
 
+def numbers_of(folder: Path) -> dict[str, dict[str, float]]:
+    """`table.csv` by variant and seed, without the seconds."""
+    with (folder / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    words = ("variant", "method", "seed", "split", "training seconds")
+    return {
+        f"{row['variant']}, seed {row['seed']}": {
+            name: float(value) for name, value in row.items() if name not in words and value
+        }
+        for row in rows
+    }
+
+
+def test_the_table_has_the_numbers_it_had(study: Finished):
+    """To write them anew: `python tests/studies/test_running.py`."""
+    found = numbers_of(study.folder)
+    for name in ("asl, seed 0", "kmcl, seed 0"):
+        assert_as_frozen(found[name], FROZEN, name)
+
+
 def test_the_same_study_again_touches_no_finished_member(study: Finished):
     before = stamps(study.folder)
     again = run_study(tiny_plan("kmcl,asl", (1,)), study.folder)
@@ -220,3 +249,9 @@ def test_processes_share_the_cores(monkeypatch: pytest.MonkeyPatch):
     assert threads_per_process(2) == 1
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     assert threads_per_process(2) == 4
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as made:
+        run_study(tiny_plan("asl,kmcl", (0,)), Path(made), jobs=2)
+        write_frozen(FROZEN, numbers_of(Path(made)), keep_others="--add" in sys.argv)

@@ -1,0 +1,215 @@
+"""Plans as commands and functions make them, of data of any size on a machine of a fixed speed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from typer.main import get_command
+
+import kmcl
+from kmcl.cli.app import make_app
+from kmcl.data import Dataset, Split
+from kmcl.data.readers.options import ReaderOptions
+from kmcl.data.readers.reader import Reader
+from kmcl.data.readers.registry import READERS
+from kmcl.data.vectors import FeatureVectors
+from kmcl.errors import InputError
+from kmcl.training import recipes
+from kmcl.training.candidates import CANDIDATES, Candidate
+from kmcl.training.resolution import flat_values, read_settings
+from kmcl.training.settings import TrainingSettings
+from kmcl.training.throughput import Throughput
+
+IMAGES_A_SECOND = 60.0
+"""Of the cheapest candidate's features, on the machine that plans are made for."""
+TRAINED_IMAGES_A_SECOND = 400.0
+"""Of its accelerator, when all stages are trained."""
+
+
+class DrawnOptions(ReaderOptions):
+    """How many training images or rows there are, and how large the images are."""
+
+    size: int = 1000
+    side: int = 300
+
+
+@dataclass(frozen=True)
+class DrawnImages:
+    """Squares of one colour, or without colour."""
+
+    size: int
+    side: int
+    is_grey: bool
+
+    def __len__(self) -> int:
+        return self.size
+
+    def name(self, index: int) -> str:
+        return f"drawn[{index}]"
+
+    def load(self, index: int, min_side: int | None = None) -> npt.NDArray[np.uint8]:
+        colour = (90, 90, 90) if self.is_grey else (200, 90, 20)
+        return np.full((self.side, self.side, 3), colour, dtype=np.uint8)
+
+
+def _reader(store: Callable[[int, int], Any], *, gives_vectors: bool = False) -> Reader:
+    def read(options: DrawnOptions) -> Dataset:
+        splits = {}
+        for name, share in {"train": 1.0, "val": 0.25, "test": 0.25}.items():
+            size = round(share * options.size)
+            targets = np.random.default_rng(size).integers(0, 2, (size, 3)).astype(np.int8)
+            splits[name] = Split(store(size, options.side), targets)
+        return Dataset("drawn", ("a", "b", "c"), splits)
+
+    return Reader(read, DrawnOptions, gives_vectors=gives_vectors)
+
+
+DRAWN = {
+    "photos": _reader(lambda size, side: DrawnImages(size, side, is_grey=False)),
+    "scans": _reader(lambda size, side: DrawnImages(size, side, is_grey=True)),
+    "rows": _reader(lambda size, side: FeatureVectors(np.zeros((size, 5), np.float32)), gives_vectors=True),
+}
+"""Kinds of data that `planning_only` adds to the readers."""
+
+
+class Planned(Exception):  # noqa: N818
+    """Ends a command or call where training would begin."""
+
+    def __init__(self, plan: Any) -> None:
+        self.plan = plan
+
+
+@contextlib.contextmanager
+def planning_only(*, accelerator: bool = False) -> Iterator[None]:
+    """Every run and comparison ends where training would begin, on a machine of a fixed speed."""
+
+    def measure(encoder: str, weights: str | None, size: int | None, *_: object) -> Throughput:
+        seconds = Candidate(encoder, size or 224, 1).cost / CANDIDATES[0].cost / IMAGES_A_SECOND
+        return Throughput({"torch": 2 * seconds, "onnxruntime": seconds}, 0.0)
+
+    def stop(plan: object, *_: object, **__: object) -> None:
+        raise Planned(plan)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for kind, reader in DRAWN.items():
+            patch.setitem(READERS._builtin, kind, reader)
+        patch.setattr(recipes, "measure_throughput", measure)
+        patch.setattr(recipes, "measure_training", lambda *_: 1 / TRAINED_IMAGES_A_SECOND)
+        patch.setattr(recipes, "_installed_runtime", lambda: "onnxruntime")
+        patch.setattr("torch.cuda.is_available", lambda: accelerator)
+        patch.setattr("torch.cuda.get_device_name", lambda: "an accelerator")
+        patch.setattr("kmcl.training.train.train", stop)
+        patch.setattr("kmcl.studies.study.run_study", stop)
+        yield
+
+
+def by_command(data: str, given: Mapping[str, Any], folder: Path) -> TrainingSettings | str:
+    """The settings that `kmcl train` would train with, or its refusal."""
+    return _planned(lambda: _run("train", data, given))
+
+
+def by_api(data: str, given: Mapping[str, Any], folder: Path) -> TrainingSettings | str:
+    """Those of `kmcl.train`."""
+    return _planned(lambda: kmcl.train(data, output=folder / "run", progress=False, **given))
+
+
+def shown(data: str, given: Mapping[str, Any], folder: Path) -> TrainingSettings | str:
+    """What `kmcl train --show-settings` prints."""
+
+    def read() -> TrainingSettings:
+        file = folder / "shown.yaml"
+        file.write_text(_run("train", data, given, "--show-settings"))
+        return read_settings(file)
+
+    return _planned(read)
+
+
+def compared_by_command(data: str, given: Mapping[str, Any], folder: Path) -> TrainingSettings | str:
+    """The settings of the first training of `kmcl compare --methods METHOD`."""
+    method, others = _split_method(given)
+    return _first_member(lambda: _run("compare", data, others, "--methods", method))
+
+
+def compared_by_api(data: str, given: Mapping[str, Any], folder: Path) -> TrainingSettings | str:
+    """Those of `kmcl.compare`."""
+    method, others = _split_method(given)
+    return _first_member(lambda: kmcl.compare(data, [method], output=folder, progress=False, **others))
+
+
+ENTRY_POINTS = {
+    "train": by_api,
+    "command": by_command,
+    "show-settings": shown,
+    "compare": compared_by_api,
+    "compare command": compared_by_command,
+}
+
+
+def differences(settings: TrainingSettings, usual: TrainingSettings) -> dict[str, Any]:
+    """The settings that are not as `usual`, by flat names, as YAML can hold them."""
+    expected = plain_values(usual)
+    return {k: v for k, v in plain_values(settings).items() if k not in expected or v != expected[k]}
+
+
+def plain_values(settings: TrainingSettings) -> dict[str, Any]:
+    """All settings by flat names, as YAML can hold them."""
+    values = flat_values(settings)
+    return {name: _plain(value) for name, value in values.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return value if value is None or isinstance(value, str | int | float | dict) else str(value)
+
+
+def _split_method(given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    return given.get("method", "kmcl"), {name: value for name, value in given.items() if name != "method"}
+
+
+def _run(command: str, data: str, given: Mapping[str, Any], *more: str) -> str:
+    arguments = [command, data]
+    for name, value in given.items():
+        if name == "options":
+            arguments += [word for option in value.items() for word in ("--option", "=".join(option))]
+        elif isinstance(value, bool):
+            arguments.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
+        else:
+            arguments += [f"--{name.replace('_', '-')}", str(value)]
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        try:
+            _program().main([*arguments, *more], standalone_mode=False)
+        except Exception as error:
+            if not hasattr(error, "format_message"):
+                raise
+            raise InputError(error.format_message()) from error  # a flag that the command does not have
+    return printed.getvalue()
+
+
+@functools.cache
+def _program() -> Any:
+    return get_command(make_app(["train", "compare"]))
+
+
+def _planned(plan: Callable[[], Any]) -> Any:
+    try:
+        return plan()
+    except Planned as stopped:
+        return stopped.plan
+    except InputError as error:
+        return f"refused: {error}"
+
+
+def _first_member(plan: Callable[[], Any]) -> TrainingSettings | str:
+    found = _planned(plan)
+    return found if isinstance(found, str) else found.members(Path())[0].settings
