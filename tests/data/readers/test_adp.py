@@ -6,61 +6,34 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from kmcl.data import open_dataset
 from kmcl.data.readers.adp import codes_of_level
 from kmcl.errors import InputError
-
-TREE = {
-    "E": ["M", "M.S", "M.C", "T", "T.S", "T.C"],
-    "C": ["D", "D.I", "D.R", "L"],
-    "H": ["E", "K", "Y"],
-    "S": ["M", "C", "R"],
-    "A": ["W", "M"],
-    "M": [],
-    "N": ["P", "R", "G", "G.M"],
-    "G": ["O", "N"],
-    "T": [],
-}
-CODES = [code for root, below in TREE.items() for code in (root, *(f"{root}.{rest}" for rest in below))]
-
-
-def write_release(folder: Path, count: int = 20) -> Path:
-    root = folder / "ADP V1.0 Release"
-    (root / "img_res_1um_bicubic").mkdir(parents=True)
-    (root / "splits").mkdir()
-    lines = [",".join(["Patch Names", *CODES])]
-    rng = np.random.default_rng(0)
-    for number in range(count):
-        name = f"{number:03}.png_crop_{number}.png"
-        Image.new("RGB", (4, 4), (number, 0, 0)).save(root / "img_res_1um_bicubic" / name)
-        lines.append(",".join([name, *(str(value) for value in rng.integers(0, 2, len(CODES)))]))
-    (root / "ADP_EncodedLabels_Release1_Flat.csv").write_text("\n".join(lines) + "\n")
-    return root
+from miniature_datasets import ADP_CODES, write_adp
 
 
 @pytest.mark.parametrize(("level", "count"), [("L1", 9), ("L2", 19), ("L2+", 26), ("L3", 22), ("L3+", 33)])
 def test_levels_have_the_published_numbers_of_labels(tmp_path: Path, level: str, count: int) -> None:
-    write_release(tmp_path)
+    write_adp(tmp_path)
     dataset = open_dataset(f"adp:{tmp_path}", level=level)
     assert dataset.num_labels == count
     assert dataset.name == f"adp-{level.lower()}"
 
 
 def test_level_members() -> None:
-    assert codes_of_level(CODES, "L1") == list("ECHSAMNGT")
-    assert {"M", "T", "E.M", "N.G"} <= set(codes_of_level(CODES, "L2"))
-    assert "E" not in codes_of_level(CODES, "L2")
-    leaves = codes_of_level(CODES, "L3")
+    assert codes_of_level(ADP_CODES, "L1") == list("ECHSAMNGT")
+    assert {"M", "T", "E.M", "N.G"} <= set(codes_of_level(ADP_CODES, "L2"))
+    assert "E" not in codes_of_level(ADP_CODES, "L2")
+    leaves = codes_of_level(ADP_CODES, "L3")
     assert {"E.M.S", "C.L", "M", "T", "N.G.M"} <= set(leaves)
     assert not {"E", "E.M", "N.G", "C.D"} & set(leaves)
-    assert codes_of_level(CODES, "L3+") == CODES
+    assert codes_of_level(ADP_CODES, "L3+") == ADP_CODES
 
 
 @pytest.mark.parametrize("form", ["npy rows", "txt names", "csv names"])
 def test_split_files_by_row_number_or_name(tmp_path: Path, form: str) -> None:
-    root = write_release(tmp_path)
+    root = write_adp(tmp_path)
     rows = {"train": [5, 1, 2, 7, 8], "valid": [0, 3], "test": [19, 4]}
     for name, numbers in rows.items():
         names = [f"{number:03}.png_crop_{number}.png" for number in numbers]
@@ -83,7 +56,7 @@ def test_split_files_by_row_number_or_name(tmp_path: Path, form: str) -> None:
 
 
 def test_without_split_files_the_cut_is_the_papers(tmp_path: Path) -> None:
-    write_release(tmp_path, 100)
+    write_adp(tmp_path, 100)
     dataset = open_dataset(f"adp:{tmp_path}")
     sizes = {name: len(split) for name, split in dataset.splits.items()}
     assert sum(sizes.values()) == 100
@@ -95,7 +68,7 @@ def test_without_split_files_the_cut_is_the_papers(tmp_path: Path) -> None:
 def test_errors_name_the_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no ADP_EncodedLabels"):
         open_dataset(f"adp:{tmp_path}")
-    root = write_release(tmp_path)
+    root = write_adp(tmp_path)
     np.save(root / "splits/train.npy", np.array([3, 20]))
     with pytest.raises(InputError, match=r"train\.npy entry 2: '20' is no patch"):
         open_dataset(f"adp:{root}")

@@ -11,29 +11,7 @@ from PIL import Image
 from kmcl.data import open_dataset
 from kmcl.data.readers.chestxray14 import FINDINGS
 from kmcl.errors import InputError
-
-HEADER = (
-    "Image Index,Finding Labels,Follow-up #,Patient ID,Patient Age,Patient Gender,View Position,"
-    "OriginalImage[Width,Height],OriginalImagePixelSpacing[x,y],"
-)
-
-
-def row(name: str, findings: str, patient: int) -> str:
-    return f"{name},{findings},0,{patient},058Y,M,PA,2682,2749,0.143,0.143,"
-
-
-def write_release(root: Path, rows: list[tuple[str, str, int]], test: set[str]) -> None:
-    root.mkdir(exist_ok=True)
-    lines = [HEADER, *(row(*entry) for entry in rows)]
-    (root / "Data_Entry_2017_v2020.csv").write_text("\r\n".join(lines) + "\r\n")
-    names = [name for name, _, _ in rows]
-    (root / "train_val_list.txt").write_text("\n".join(name for name in names if name not in test))
-    (root / "test_list.txt").write_text("\n".join(name for name in names if name in test) + "\n")
-    for number, name in enumerate(names):
-        folder = root / f"images_{1 + number % 12:03}" / "images"
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.new("L", (6, 5), 100 + number % 100).save(folder / name)
-
+from miniature_datasets import write_chestxray14
 
 ROWS = [
     ("00000001_000.png", "Cardiomegaly", 1),
@@ -44,7 +22,7 @@ ROWS = [
 
 
 def test_findings_patients_and_lines(tmp_path: Path) -> None:
-    write_release(tmp_path, ROWS, {"00000003_000.png"})
+    write_chestxray14(tmp_path, ROWS, {"00000003_000.png"})
     dataset = open_dataset(f"chestxray14:{tmp_path}", val_fraction=0)
     assert dataset.labels == FINDINGS
     assert len(FINDINGS) == 14
@@ -62,7 +40,7 @@ def test_findings_patients_and_lines(tmp_path: Path) -> None:
 
 
 def test_rgba_and_sixteen_bit_files_load_as_grey(tmp_path: Path) -> None:
-    write_release(tmp_path, ROWS, {"00000003_000.png"})
+    write_chestxray14(tmp_path, ROWS, {"00000003_000.png"})
     Image.new("RGBA", (6, 5), (100, 100, 100, 255)).save(tmp_path / "images_001/images/00000001_000.png")
     values = np.full((5, 6), 100 * 257, dtype=np.uint16)
     Image.fromarray(values).save(tmp_path / "images_002/images/00000001_001.png")
@@ -77,7 +55,7 @@ def test_validation_cut_keeps_patients_on_one_side(tmp_path: Path) -> None:
         for patient in range(40)
         for shot in range(3)
     ]
-    write_release(
+    write_chestxray14(
         tmp_path, rows, {f"{patient:08}_{shot:03}.png" for patient in range(8) for shot in range(3)}
     )
     dataset = open_dataset(f"chestxray14:{tmp_path}", val_fraction=0.25)
@@ -90,7 +68,7 @@ def test_validation_cut_keeps_patients_on_one_side(tmp_path: Path) -> None:
 
 
 def test_missing_images_stop_or_are_dropped(tmp_path: Path) -> None:
-    write_release(tmp_path, ROWS, {"00000003_000.png"})
+    write_chestxray14(tmp_path, ROWS, {"00000003_000.png"})
     (tmp_path / "images_002/images/00000001_001.png").unlink()
     with pytest.raises(InputError, match=r"1 of 3 images .* 00000001_001\.png; missing=drop"):
         open_dataset(f"chestxray14:{tmp_path}", val_fraction=0)
@@ -99,12 +77,12 @@ def test_missing_images_stop_or_are_dropped(tmp_path: Path) -> None:
 
 
 def test_errors_name_file_and_line(tmp_path: Path) -> None:
-    write_release(tmp_path, [*ROWS, ("00000004_000.png", "Cardiomegally", 4)], set())
+    write_chestxray14(tmp_path, [*ROWS, ("00000004_000.png", "Cardiomegally", 4)], set())
     with pytest.raises(
         InputError, match=r"v2020\.csv line 6: unknown finding 'Cardiomegally' \(did you mean"
     ):
         open_dataset(f"chestxray14:{tmp_path}")
-    write_release(tmp_path, ROWS, {"00000003_000.png"})
+    write_chestxray14(tmp_path, ROWS, {"00000003_000.png"})
     with (tmp_path / "test_list.txt").open("a") as file:
         file.write("00000099_000.png\n")
     with pytest.raises(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,26 +11,9 @@ from kmcl.data import open_dataset
 from kmcl.data.check import check_spec
 from kmcl.data.describe import describe
 from kmcl.errors import InputError
+from miniature_datasets import coco_annotation as annotation
+from miniature_datasets import write_coco
 from small_images import save_small_image
-
-CATEGORIES = [
-    {"id": 7, "name": "kite", "supercategory": "toy"},
-    {"id": 3, "name": "dog", "supercategory": "animal"},
-    {"id": 40, "name": "boat", "supercategory": "vehicle"},
-]
-
-
-def annotation(image: int | str, category: int, **more: Any) -> dict[str, Any]:
-    return {"id": 1, "image_id": image, "category_id": category, "bbox": [0, 0, 2, 2], "iscrowd": 0, **more}
-
-
-def write_coco(
-    path: Path, images: dict[int, str], annotations: list[dict[str, Any]], categories: Any = CATEGORIES
-) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    entries = [{"id": key, "file_name": name, "width": 8, "height": 6} for key, name in images.items()]
-    path.write_text(json.dumps({"images": entries, "annotations": annotations, "categories": categories}))
-    return path
 
 
 def test_one_file_with_gaps_crowds_strays_and_images_without_annotation(tmp_path: Path) -> None:

@@ -5,52 +5,20 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from kmcl.data import open_dataset
 from kmcl.data.readers.coco_files import without_outlines
 from kmcl.errors import InputError
-
-CATEGORIES = [
-    {"supercategory": "animal", "id": 18, "name": "dog"},
-    {"supercategory": "person", "id": 1, "name": "person"},
-    {"supercategory": "kitchen", "id": 90, "name": "toothbrush"},
-]
+from miniature_datasets import coco2014_annotation as annotation
+from miniature_datasets import write_coco2014
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KMCL_CACHE", str(tmp_path / "cache"))
-
-
-def annotation(image_id: int, category_id: int, crowd: bool = False) -> dict[str, Any]:
-    outline = {"counts": [3, 2, 1], "size": [4, 4]} if crowd else [[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]]
-    return {"image_id": image_id, "category_id": category_id, "iscrowd": int(crowd), "segmentation": outline}
-
-
-def write_part(root: Path, part: str, ids: list[int], annotations: list[dict[str, Any]]) -> Path:
-    """One part in the published layout; returns its annotation file."""
-    (root / part).mkdir(parents=True)
-    (root / "annotations").mkdir(exist_ok=True)
-    images = [{"id": number, "file_name": f"COCO_{part}_{number:012}.jpg", "height": 6} for number in ids]
-    for image in images:
-        Image.new("RGB", (8, 6), (int(str(image["id"])) % 256, 0, 0)).save(
-            root / part / str(image["file_name"])
-        )
-    content = {
-        "info": {},
-        "licenses": [],
-        "images": images,
-        "annotations": annotations,
-        "categories": CATEGORIES,
-    }
-    path = root / "annotations" / f"instances_{part}.json"
-    path.write_text(json.dumps(content))
-    return path
 
 
 @pytest.fixture
@@ -63,8 +31,8 @@ def coco(tmp_path: Path) -> Path:
         annotation(9, 18),
         annotation(777, 1),
     ]
-    write_part(root, "train2014", [30, 9, 25], annotations)
-    write_part(root, "val2014", [42, 73], [annotation(73, 18)])
+    write_coco2014(root, "train2014", [30, 9, 25], annotations)
+    write_coco2014(root, "val2014", [42, 73], [annotation(73, 18)])
     return root
 
 
@@ -123,7 +91,9 @@ def test_outlines_are_left_out_and_nothing_else(indent: int | None) -> None:
 
 def test_subsets_are_nested_and_share_one_val(tmp_path: Path) -> None:
     ids = list(range(100))
-    write_part(tmp_path, "train2014", ids, [annotation(number, (1, 18, 90)[number % 3]) for number in ids])
+    write_coco2014(
+        tmp_path, "train2014", ids, [annotation(number, (1, 18, 90)[number % 3]) for number in ids]
+    )
     found = {}
     for subset in (10, 20, 40):
         dataset = open_dataset(f"coco2014:{tmp_path}", subset=subset, seed=3)

@@ -4,49 +4,22 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kmcl.data import Dataset, open_dataset
 from kmcl.data.check import check_spec
 from kmcl.errors import InputError
-from small_images import save_small_image, small_image_bytes
+from miniature_datasets import HF_NAMES as NAMES
+from miniature_datasets import hf_features as features
+from miniature_datasets import hf_table as table
+from small_images import save_small_image
 
 pa = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
 pq = pytest.importorskip("pyarrow.parquet", reason="Parquet needs pyarrow")
 
-NAMES = ["zebra", "cat", "dog"]
 WHOLE: dict[str, object] = {"val_fraction": 0, "test_fraction": 0}
-
-
-def features(kind: str = "List") -> dict[str, Any]:
-    """The description of the columns, in the forms of old and new releases of `datasets`."""
-    label = {"names": NAMES, "_type": "ClassLabel"}
-    lists = {"List": {"feature": label, "_type": "List"}, "Sequence": {"feature": label, "_type": "Sequence"}}
-    return {
-        "image": {"_type": "Image"},
-        "caption": {"dtype": "string", "_type": "Value"},
-        "tags": lists.get(kind, [label]),
-    }
-
-
-def table(numbers: Sequence[int], *, kind: str = "List", described: bool = True, inside: bool = True) -> Any:
-    """Images with the labels `number % 3` and 2."""
-    struct = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    images = [
-        {"bytes": small_image_bytes(number) if inside else None, "path": f"{number}.png"}
-        for number in numbers
-    ]
-    columns = {
-        "image": pa.array(images, struct),
-        "caption": pa.array([f"picture {number}" for number in numbers]),
-        "tags": pa.array([sorted({number % 3, 2}) for number in numbers], pa.list_(pa.int64())),
-    }
-    metadata = {"huggingface": json.dumps({"info": {"features": features(kind)}})} if described else None
-    return pa.table(columns).replace_schema_metadata(metadata)
 
 
 def assert_right(dataset: Dataset, numbers: dict[str, list[int]]) -> None:

@@ -4,40 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kmcl.data import Dataset, open_dataset
 from kmcl.data.check import check_dataset
 from kmcl.errors import InputError
+from miniature_datasets import labelstudio_choice as chosen
+from miniature_datasets import labelstudio_task as task
 from small_images import save_small_image
 
 WHOLE: dict[str, object] = {"val_fraction": 0, "test_fraction": 0}
-
-
-def chosen(*choices: str, control: str = "labels", **more: Any) -> dict[str, Any]:
-    """One person's annotation, as the export JSON has it."""
-    result = {
-        "id": "xYz1",
-        "type": "choices",
-        "value": {"choices": list(choices)},
-        "origin": "manual",
-        "to_name": "image",
-        "from_name": control,
-    }
-    return {"id": 7, "completed_by": 1, "was_cancelled": False, "result": [result] if choices else [], **more}
-
-
-def task(number: int, image: str, *annotations: dict[str, Any], **data: Any) -> dict[str, Any]:
-    return {
-        "id": number,
-        "annotations": list(annotations),
-        "file_upload": image.rpartition("/")[2],
-        "predictions": [{"result": chosen("never")["result"], "score": 0.9}],
-        "data": {"caption": "a note", "image": image, **data},
-        "project": 3,
-    }
 
 
 def open_tasks(folder: Path, tasks: object, **options: object) -> Dataset:

@@ -12,25 +12,13 @@ from kmcl.data import open_dataset
 from kmcl.data.arrays import MappedImages
 from kmcl.data.readers import medmnist
 from kmcl.errors import InputError
-
-
-def write_archive(
-    path: Path, shape: tuple[int, ...], num_labels: int, **changes: np.ndarray
-) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(0)
-    arrays = {}
-    for name, count in (("train", 6), ("val", 3), ("test", 4)):
-        arrays[f"{name}_images"] = rng.integers(0, 256, (count, *shape), dtype=np.uint8)
-        arrays[f"{name}_labels"] = rng.integers(0, 2, (count, num_labels)).astype(np.uint8)
-    arrays.update(changes)
-    np.savez_compressed(path, **arrays)
-    return arrays
+from miniature_datasets import write_medmnist
 
 
 @pytest.mark.parametrize("side", [28, 64])
 def test_chestmnist_of_any_size(tmp_path: Path, side: int) -> None:
     path = tmp_path / f"chestmnist_{side}.npz"
-    arrays = write_archive(path, (side, side), 14)
+    arrays = write_medmnist(path, (side, side), 14)
     dataset = open_dataset(f"medmnist:{path}")
     assert dataset.name == f"chestmnist_{side}"
     assert dataset.labels[0] == "Atelectasis"
@@ -46,7 +34,7 @@ def test_chestmnist_of_any_size(tmp_path: Path, side: int) -> None:
 def test_class_numbers_become_one_label_each(tmp_path: Path) -> None:
     path = tmp_path / "pathmnist.npz"
     numbers = np.array([[2], [0], [8], [1], [2], [3]], dtype=np.uint8)
-    write_archive(path, (28, 28, 3), 1, train_labels=numbers)
+    write_medmnist(path, (28, 28, 3), 1, train_labels=numbers)
     dataset = open_dataset(f"medmnist:{path}")
     assert dataset.labels == tuple("012345678")
     assert dataset.splits["train"].targets.argmax(axis=1).tolist() == [2, 0, 8, 1, 2, 3]
@@ -59,7 +47,7 @@ def test_large_images_are_mapped_from_the_cache(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("KMCL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(medmnist, "MAPPED_BYTES", 1000)
     path = tmp_path / "chestmnist_64.npz"
-    arrays = write_archive(path, (64, 64), 14)
+    arrays = write_medmnist(path, (64, 64), 14)
     for _ in range(2):
         store = open_dataset(f"medmnist:{path}").splits["train"].images
         assert isinstance(store, MappedImages)
@@ -72,7 +60,7 @@ def test_unwritable_cache_falls_back_to_memory(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("KMCL_CACHE", str(tmp_path / "file"))
     monkeypatch.setattr(medmnist, "MAPPED_BYTES", 1000)
-    arrays = write_archive(tmp_path / "a.npz", (28, 28), 14)
+    arrays = write_medmnist(tmp_path / "a.npz", (28, 28), 14)
     store = open_dataset(f"medmnist:{tmp_path / 'a.npz'}").splits["train"].images
     assert np.array_equal(store.load(5)[:, :, 0], arrays["train_images"][5])
 
@@ -89,7 +77,7 @@ def test_unwritable_cache_falls_back_to_memory(tmp_path: Path, monkeypatch: pyte
 )
 def test_unusable_archives_are_named(tmp_path: Path, changes: dict[str, np.ndarray], message: str) -> None:
     path = tmp_path / "chestmnist.npz"
-    write_archive(path, (28, 28), 14, **changes)
+    write_medmnist(path, (28, 28), 14, **changes)
     with pytest.raises(InputError, match=message) as caught:
         open_dataset(f"medmnist:{path}")
     assert "chestmnist.npz" in str(caught.value)
@@ -99,7 +87,7 @@ def test_files_that_are_no_archive(tmp_path: Path) -> None:
     (tmp_path / "a.npz").write_bytes(b"PK no zip")
     np.savez(tmp_path / "b.npz", other=np.zeros(3))
     np.savez(tmp_path / "c.npz", train_images=np.zeros((2, 4, 4), dtype=np.uint8))
-    write_archive(tmp_path / "d.npz", (28, 28), 14)
+    write_medmnist(tmp_path / "d.npz", (28, 28), 14)
     whole = (tmp_path / "d.npz").read_bytes()
     (tmp_path / "d.npz").write_bytes(whole[:60] + bytes(400) + whole[460:])  # no deflated data
     for name, message in (

@@ -6,29 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from kmcl.data import UNKNOWN, open_dataset
 from kmcl.data.readers.voc2007 import VOC_LABELS
 from kmcl.errors import InputError
+from miniature_datasets import voc_object, write_voc
 
 PERSON, DOG, CAR = (VOC_LABELS.index(name) for name in ("person", "dog", "car"))
-
-
-def voc_object(name: str, difficult: str | None = "0", parts: str = "") -> str:
-    mark = "" if difficult is None else f"<difficult>{difficult}</difficult>"
-    return f"<object>\n  <name>{name}</name>{mark}{parts}<bndbox><xmin>1</xmin></bndbox></object>"
-
-
-def write_voc(root: Path, annotations: dict[str, str], lists: dict[str, str]) -> None:
-    for folder in ("Annotations", "ImageSets/Main", "JPEGImages"):
-        (root / folder).mkdir(parents=True)
-    for image_id, objects in annotations.items():
-        text = f"<annotation><filename>{image_id}.jpg</filename>{objects}</annotation>"
-        (root / "Annotations" / f"{image_id}.xml").write_text(text)
-        Image.new("RGB", (20, 10)).save(root / "JPEGImages" / f"{image_id}.jpg")
-    for name, text in lists.items():
-        (root / "ImageSets/Main" / f"{name}.txt").write_text(text)
 
 
 @pytest.fixture

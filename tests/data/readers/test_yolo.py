@@ -9,7 +9,7 @@ import pytest
 from kmcl.data import open_dataset
 from kmcl.data.check import check_spec
 from kmcl.errors import InputError
-from small_images import save_small_image
+from miniature_datasets import write_yolo
 
 
 def write(path: Path, text: str) -> None:
@@ -20,12 +20,7 @@ def write(path: Path, text: str) -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     root = tmp_path / "pets"
-    for number, name in enumerate(("train/1", "train/deep/2", "train/3", "val/1")):
-        save_small_image(root / "images" / f"{name}.png", number)
-    write(root / "labels/train/1.txt", "1 0.5 0.5 0.2 0.2\n1 0.1 0.1 0.2 0.2\n\n0 0.5 0.5 0.1 0.1\n")
-    write(root / "labels/train/deep/2.txt", "")
-    write(root / "labels/val/1.txt", "2.0 0.1 0.2 0.3 0.4 0.5 0.6\n")
-    write(root / "labels/train.cache", "not a label file")
+    write_yolo(root)
     return root
 
 
