@@ -1,7 +1,7 @@
 """The loss and gradients of every method on one seeded batch, which moving its code must not change.
 
 Parameters are created in the order of their random numbers: a head whose parts are built in another order
-starts elsewhere. To write the numbers anew: `python tests/methods/test_frozen_losses.py`.
+starts elsewhere. To write the numbers anew: `PYTHONPATH=tests python tests/methods/test_frozen_losses.py`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from frozen_numbers import assert_as_frozen, one_thread, write_frozen
 from kmcl.methods import METHODS, MethodOptions, find_method, read_options

@@ -20,10 +20,6 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    import bounded_threads  # noqa: F401
-
 from frozen_numbers import assert_as_frozen, write_frozen
 from kmcl.cli.app import make_app
 from kmcl.errors import InputError
@@ -163,7 +159,7 @@ def numbers_of(folder: Path) -> dict[str, dict[str, float]]:
 
 
 def test_the_table_has_the_numbers_it_had(study: Finished):
-    """To write them anew: `python tests/studies/test_running.py`."""
+    """To write them anew: `PYTHONPATH=tests python tests/studies/test_running.py`."""
     found = numbers_of(study.folder)
     for name in ("asl, seed 0", "kmcl, seed 0"):
         assert_as_frozen(found[name], FROZEN, name)

@@ -1,8 +1,8 @@
 """Tiny whole runs whose numbers a refactoring must not change, to the digit.
 
 Some enter behind the plan, with all settings given; the others through `kmcl.train`, which plans them. To
-write them anew after a change that is meant to alter results: `python tests/training/test_frozen_runs.py`;
-with `--add`, to add those of another processor.
+write them anew after a change that is meant to alter results, or with `--add` those of another processor:
+`PYTHONPATH=tests python tests/training/test_frozen_runs.py`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,6 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import kmcl
 from feature_files import write_archive

