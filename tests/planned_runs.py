@@ -23,9 +23,15 @@ from kmcl.data.readers.reader import Reader
 from kmcl.data.readers.registry import READERS
 from kmcl.data.vectors import FeatureVectors
 from kmcl.errors import InputError
+from kmcl.studies.plan import StudyPlan
 from kmcl.training import recipes
 from kmcl.training.candidates import CANDIDATES, Candidate
-from kmcl.training.resolution import flat_values, read_settings
+from kmcl.training.resolution import (
+    flat_values,
+    read_given,
+    read_settings_file,
+    settings_from_values,
+)
 from kmcl.training.settings import TrainingSettings
 from kmcl.training.throughput import Throughput
 
@@ -33,6 +39,10 @@ IMAGES_A_SECOND = 60.0
 """Of the cheapest candidate's features, on the machine that plans are made for."""
 TRAINED_IMAGES_A_SECOND = 400.0
 """Of its accelerator, when all stages are trained."""
+
+
+Outcome = dict[str, Any] | str
+"""Settings that are not the defaults, by flat names; or a refusal."""
 
 
 class DrawnOptions(ReaderOptions):
@@ -112,37 +122,44 @@ def planning_only(*, accelerator: bool = False) -> Iterator[None]:
         yield
 
 
-def by_command(data: str, given: Mapping[str, Any], folder: Path) -> TrainingSettings | str:
+def by_command(data: str, given: Mapping[str, Any], folder: Path) -> Outcome:
     """The settings that `kmcl train` would train with, or its refusal."""
-    return _planned(lambda: _run("train", data, given))
+    return _outcome(lambda: _run("train", data, given))
 
 
-def by_api(data: str, given: Mapping[str, Any], folder: Path) -> TrainingSettings | str:
+def by_api(data: str, given: Mapping[str, Any], folder: Path) -> Outcome:
     """Those of `kmcl.train`."""
-    return _planned(lambda: kmcl.train(data, output=folder / "run", progress=False, **given))
+    return _outcome(lambda: kmcl.train(data, output=folder / "run", progress=False, **given))
 
 
-def shown(data: str, given: Mapping[str, Any], folder: Path) -> TrainingSettings | str:
-    """What `kmcl train --show-settings` prints."""
+def shown(data: str, given: Mapping[str, Any], folder: Path) -> Outcome:
+    """What `kmcl train --show-settings` prints: the settings that are decided, and names of the others."""
+    try:
+        text = _run("train", data, given, "--show-settings")
+    except InputError as error:
+        return f"refused: {error}"
+    file = folder / "shown.yaml"
+    file.write_text(text)
+    printed = read_settings_file(file)
+    differences = {
+        name: value
+        for name, value in _differences(read_given(None, file=file).check()).items()
+        if name in printed
+    }
+    comment = " ".join(line.removeprefix("# ") for line in text.splitlines() if line.startswith("#"))
+    return differences | ({"left to the run": comment.partition(": ")[2]} if comment else {})
 
-    def read() -> TrainingSettings:
-        file = folder / "shown.yaml"
-        file.write_text(_run("train", data, given, "--show-settings"))
-        return read_settings(file)
 
-    return _planned(read)
-
-
-def compared_by_command(data: str, given: Mapping[str, Any], folder: Path) -> TrainingSettings | str:
+def compared_by_command(data: str, given: Mapping[str, Any], folder: Path) -> Outcome:
     """The settings of the first training of `kmcl compare --methods METHOD`."""
     method, others = _split_method(given)
-    return _first_member(lambda: _run("compare", data, others, "--methods", method))
+    return _outcome(lambda: _run("compare", data, others, "--methods", method))
 
 
-def compared_by_api(data: str, given: Mapping[str, Any], folder: Path) -> TrainingSettings | str:
+def compared_by_api(data: str, given: Mapping[str, Any], folder: Path) -> Outcome:
     """Those of `kmcl.compare`."""
     method, others = _split_method(given)
-    return _first_member(lambda: kmcl.compare(data, [method], output=folder, progress=False, **others))
+    return _outcome(lambda: kmcl.compare(data, [method], output=folder, progress=False, **others))
 
 
 ENTRY_POINTS = {
@@ -152,12 +169,6 @@ ENTRY_POINTS = {
     "compare": compared_by_api,
     "compare command": compared_by_command,
 }
-
-
-def differences(settings: TrainingSettings, usual: TrainingSettings) -> dict[str, Any]:
-    """The settings that are not as `usual`, by flat names, as YAML can hold them."""
-    expected = plain_values(usual)
-    return {k: v for k, v in plain_values(settings).items() if k not in expected or v != expected[k]}
 
 
 def plain_values(settings: TrainingSettings) -> dict[str, Any]:
@@ -170,6 +181,15 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
     return value if value is None or isinstance(value, str | int | float | dict) else str(value)
+
+
+def _differences(settings: TrainingSettings) -> dict[str, Any]:
+    """The method, and the settings that are not its defaults."""
+    data, method = settings.data, settings.method.name
+    defaults = settings_from_values({"data": data.spec, "data_options": data.options, "method": method})
+    usual = plain_values(defaults)
+    found = plain_values(settings)
+    return {k: v for k, v in found.items() if k not in usual or v != usual[k]} | {"method": method}
 
 
 def _split_method(given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -201,15 +221,12 @@ def _program() -> Any:
     return get_command(make_app(["train", "compare"]))
 
 
-def _planned(plan: Callable[[], Any]) -> Any:
+def _outcome(plan: Callable[[], Any]) -> Outcome:
     try:
-        return plan()
+        plan()
     except Planned as stopped:
-        return stopped.plan
+        planned = stopped.plan
     except InputError as error:
         return f"refused: {error}"
-
-
-def _first_member(plan: Callable[[], Any]) -> TrainingSettings | str:
-    found = _planned(plan)
-    return found if isinstance(found, str) else found.members(Path())[0].settings
+    is_study = isinstance(planned, StudyPlan)
+    return _differences(planned.members(Path())[0].settings if is_study else planned)

@@ -113,7 +113,7 @@ def train(
     """
     from kmcl.encoders.module_encoder import module_name
     from kmcl.training.planning import plan_run, print_header
-    from kmcl.training.resolution import merge_values
+    from kmcl.training.resolution import read_given
     from kmcl.training.run_folder import RunFolder
     from kmcl.training.train import train as run_training
 
@@ -130,8 +130,8 @@ def train(
     began = time.monotonic()
     console = _console(progress)
     try:
-        values = merge_values(spec, preset, None if config is None else Path(config), flags)
-        plan = plan_run(values, preset, "settings" if config is None else str(config), dataset)
+        given = read_given(spec, preset, None if config is None else Path(config), flags)
+        plan = plan_run(given, dataset)
         print_header(console, plan, folder)
         run_training(plan.settings, folder, console, dataset=plan.dataset, encoder=module, began=began)
     except InputError:
@@ -245,8 +245,7 @@ def compare(
     from kmcl.studies.plan import check_options_are_used, default_folder, make_plan
     from kmcl.studies.study import run_study
     from kmcl.studies.variants import parse_variants
-    from kmcl.training.presets import preset_options
-    from kmcl.training.resolution import merge_values
+    from kmcl.training.resolution import read_given
 
     if _is_frame(data) and output is None:
         raise InputError("output must be given where the data are a DataFrame")
@@ -260,9 +259,9 @@ def compare(
     variants = parse_variants(methods)
     check_options_are_used(settings, variants)
     flags = {**settings, "data_options": reader_options or None}
-    values = merge_values(spec, preset, None if config is None else Path(config), flags)
+    given = read_given(spec, preset, None if config is None else Path(config), flags)
     searched = None if search is None else parse_search(search)
-    plan = make_plan("compare", preset_options(preset) | values, variants, seeds, reference, searched)
+    plan = make_plan("compare", {**given.options, **given.values}, variants, seeds, reference, searched)
     return run_study(plan, folder or default_folder(plan), jobs=jobs, console=_console(progress))
 
 

@@ -31,7 +31,7 @@ from kmcl.training.lightning import Callback
 from kmcl.training.normalisation import vector_normalisation
 from kmcl.training.planning import plan_run
 from kmcl.training.recipes import choose_for_study
-from kmcl.training.resolution import resolve_settings
+from kmcl.training.resolution import Given, resolve_settings
 from kmcl.training.train import resume, train
 from made_once import made_once
 
@@ -123,7 +123,7 @@ class _StopAfter(Callback):
 
 
 def test_a_resumed_run_comes_to_the_same_bytes(archive: Path, tmp_path: Path) -> None:
-    plan = plan_run({"data": f"features:{archive}", **SETTINGS})
+    plan = plan_run(Given({"data": f"features:{archive}", **SETTINGS}))
     train(plan.settings, tmp_path / "whole")
     with pytest.raises(RuntimeError, match="stopped"):
         train(plan.settings, tmp_path / "broken", callbacks=[_StopAfter(2)])
@@ -135,13 +135,13 @@ def test_a_resumed_run_comes_to_the_same_bytes(archive: Path, tmp_path: Path) ->
 
 
 def test_the_run_chooses_what_was_not_given(archive: Path) -> None:
-    plan = plan_run({"data": f"features:{archive}"})
+    plan = plan_run(Given({"data": f"features:{archive}"}))
     assert plan.settings.recipe.to_choose == ("learning_rate", "weight_decay", "epochs")
     assert [part.name for part in plan.settings.posthoc] == ["frozen_gp", "unfamiliarity"]
     assert "no image is read" in plan.line
     values = choose_for_study({"data": f"features:{archive}"})
     assert (values["encoder"], values["epochs"]) == ("identity", 20)
-    given = plan_run({"data": f"features:{archive}", "epochs": 3, "method": "asl"})
+    given = plan_run(Given({"data": f"features:{archive}", "epochs": 3, "method": "asl"}))
     assert given.settings.recipe.to_choose == ("learning_rate", "weight_decay")
 
 
@@ -159,7 +159,7 @@ def test_the_run_chooses_what_was_not_given(archive: Path) -> None:
 )
 def test_settings_of_images_are_refused(values: dict[str, object], message: str, archive: Path) -> None:
     with pytest.raises(InputError, match=message):
-        plan_run({"data": f"features:{archive}", **values})
+        plan_run(Given({"data": f"features:{archive}", **values}))
 
 
 @pytest.mark.parametrize("method", ["asl", "bce", "focal", "mulsupcon", "aam", "mlgcn"])

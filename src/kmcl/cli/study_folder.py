@@ -12,8 +12,7 @@ import typer
 from kmcl.cli.data_arguments import parse_dataset_options
 from kmcl.cli.interruption import INTERRUPTED
 from kmcl.errors import InputError
-from kmcl.training.presets import preset_options
-from kmcl.training.resolution import merge_values
+from kmcl.training.resolution import read_given
 
 if TYPE_CHECKING:
     from kmcl.reports.blocks import Picture
@@ -26,10 +25,8 @@ def study_values(
 ) -> dict[str, Any]:
     """The common settings of a study by flat names: preset, then file, then flags."""
     options = parse_dataset_options(option)
-    values = merge_values(data, preset, config, {**flags, "data_options": options or None})
-    if values.get("recipe") == "paper" and preset == "default":
-        preset = "paper"
-    return preset_options(preset) | values
+    given = read_given(data, preset, config, {**flags, "data_options": options or None})
+    return {**given.options, **given.values}
 
 
 def parse_numbers(name: str, text: str, kind: Callable[[str], Any]) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from kmcl.cli.settings_flags import with_settings_flags
 from kmcl.errors import InputError
 from kmcl.training.launcher import find_launched, is_first_process, is_restart
 from kmcl.training.presets import PRESETS
-from kmcl.training.resolution import merge_values, settings_from_values
+from kmcl.training.resolution import read_given
 from kmcl.training.run_folder import RunFolder
 from kmcl.training.settings import TrainingSettings
 
@@ -61,19 +61,16 @@ def train_command(
         _run(console, resume, None, devices=devices, nodes=nodes)
         return
     began = time.monotonic()
-    values = merge_values(
-        data, preset, config, {**flags, "data_options": parse_dataset_options(option) or None}
-    )
-    source = str(config) if config else "settings"
+    given = read_given(data, preset, config, {**flags, "data_options": parse_dataset_options(option) or None})
     if show_settings:
         from kmcl.training.recipes import choose_for_study
 
-        typer.echo(settings_from_values(choose_for_study(values), source, preset).to_yaml(), nl=False)
+        typer.echo(given.settings(choose_for_study(given.values)).to_yaml(), nl=False)
         return
 
-    from kmcl.training.planning import check_values, plan_run, print_header
+    from kmcl.training.planning import plan_run, print_header
 
-    folder = _choose_folder(output, check_values(values, source, preset))
+    folder = _choose_folder(output, given.check())
     run = RunFolder(folder)
     if run.settings_file.is_file() and is_restart(finished=run.metrics_file.is_file()):
         if is_first_process():
@@ -83,7 +80,7 @@ def train_command(
     if is_first_process():
         run.refuse_existing()
     with console.status("measuring this machine ..."):
-        plan = plan_run(values, preset, source)
+        plan = plan_run(given)
     print_header(console, plan, folder)
     _run(console, folder, plan, began)
 

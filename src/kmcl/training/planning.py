@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
@@ -17,7 +15,7 @@ from kmcl.data.vectors import feature_dim
 from kmcl.encoders.weights import default_weights
 from kmcl.training.launcher import find_launched, is_first_process
 from kmcl.training.recipes import choose_for_study, choose_settings
-from kmcl.training.resolution import settings_from_values
+from kmcl.training.resolution import Given
 from kmcl.training.run_data import open_whole, take_part
 from kmcl.training.settings import TrainingSettings
 from kmcl.training.starting import with_absolute_paths
@@ -35,36 +33,21 @@ class Plan:
     line: str
 
 
-def plan_run(
-    values: Mapping[str, Any],
-    preset: str = "default",
-    source: str = "settings",
-    dataset: Dataset | None = None,
-) -> Plan:
-    """Complete values by flat names (see `resolution.merge_values`) with the recipe.
+def plan_run(given: Given, dataset: Dataset | None = None) -> Plan:
+    """Complete what was given with the recipe.
 
     dataset: where it is already open
     """
-    if values.get("recipe") == "paper" and preset == "default":
-        preset = "paper"
-    given = check_values(values, source, preset)
+    settings = given.check()
     # As the run will name them: predictions, reports and the feature cache know images by these names.
-    dataset = open_whole(with_absolute_paths(given), dataset)
-    part = take_part(given, dataset)
-    if _several_processes(given):
+    dataset = open_whole(with_absolute_paths(settings), dataset)
+    part = take_part(settings, dataset)
+    if _several_processes(settings):
         # Each process would measure something else.
-        chosen, line = choose_for_study(values), "several processes: nothing is measured"
+        chosen, line = choose_for_study(given.values), "several processes: nothing is measured"
     else:
-        chosen, line = choose_settings(values, part, device_of(given))
-    return Plan(settings_from_values(chosen, source, preset), dataset, line)
-
-
-def check_values(
-    values: Mapping[str, Any], source: str = "settings", preset: str = "default"
-) -> TrainingSettings:
-    """Refuse what is wrong in the values before anything is measured; the settings are not yet complete."""
-    freezes = "frozen_stages" not in values and values.get("recipe", "auto") in ("auto", "cached")
-    return settings_from_values({"frozen_stages": 1} | dict(values) if freezes else values, source, preset)
+        chosen, line = choose_settings(given.values, part, device_of(settings))
+    return Plan(given.settings(chosen), dataset, line)
 
 
 def device_of(settings: TrainingSettings) -> str:

@@ -37,7 +37,6 @@ from kmcl.training.candidates import (
     best_that_fits,
     seconds_of_run,
 )
-from kmcl.training.presets import preset_values
 from kmcl.training.resolution import DEFAULT_METHOD
 from kmcl.training.throughput import Throughput, measure_throughput, measure_training
 from kmcl.training.vector_recipe import choose_for_vectors, names_vectors, vector_values
@@ -84,7 +83,7 @@ def choose_settings(values: Mapping[str, Any], dataset: Dataset, device: str) ->
     values = dict(values)
     recipe = values.get("recipe", "auto")
     if recipe == "paper" and feature_dim(dataset) is None:
-        return Choice(preset_values("paper", values) | values, "recipe paper: the settings as printed")
+        return Choice(values, "recipe paper: the settings as printed")
     if values.get("to_choose") is not None:
         return Choice(values, f"recipe {recipe}: as in the file of settings")
     budget = values.get("budget")
@@ -110,7 +109,7 @@ def choose_for_study(values: Mapping[str, Any]) -> dict[str, Any]:
     if names_vectors(values.get("data")):
         return vector_values(values)
     if values.get("recipe") == "paper":
-        return preset_values("paper", values) | values
+        return values
     encoder = values.get("encoder") or _encoder_of(values.get("weights"))
     obstacle = obstacle_to_caching(encoder, values.get("weights"))
     if _trains_all_stages(values, obstacle):

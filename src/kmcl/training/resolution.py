@@ -1,14 +1,15 @@
 """From flat names and values to the settings of a run, and back.
 
 A flat name is what a flag, `kmcl compare` and Python keywords use: `learning_rate`, `encoder`, or an option
-of the method such as `kernel`. Values come from the defaults, then a preset, then a file, then flags.
+of the method such as `kernel`. Values come from the defaults, then a preset, then a file, then flags; what
+none of them gives, a recipe may choose (`kmcl.training.recipes`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from pydantic import ValidationError
@@ -49,21 +50,67 @@ def setting_names() -> list[str]:
     return [*FLAT_NAMES, "method", "posthoc", *options]
 
 
-def resolve_settings(
+_BY_CACHED = (
+    *("budget", "encoder", "image_size", "frozen_stages", "cached_views", "feature_runtime", "posthoc"),
+    *("learning_rate", "weight_decay", "head_epochs", "epochs"),
+)
+_BY_FINETUNE = ("budget", "layer_decay", "head_epochs", "epochs")
+CHOSEN_BY = {
+    "auto": ("recipe", *dict.fromkeys((*_BY_CACHED, *_BY_FINETUNE))),
+    "cached": _BY_CACHED,
+    "finetune": _BY_FINETUNE,
+    "paper": (),
+    "vectors": ("budget", "learning_rate", "weight_decay", "epochs"),
+}
+"""What each recipe chooses of the settings that nobody gave."""
+
+
+class Given(NamedTuple):
+    """What was given for a training or a study, by flat names.
+
+    values:  of the preset, the file and the flags; a later one overrides an earlier one
+    options: those of the preset that are a method's, for the methods that have them
+    source:  where the values came from, for messages
+    """
+
+    values: dict[str, Any]
+    options: Mapping[str, Any] = {}
+    source: str = "settings"
+
+    def settings(self, values: Mapping[str, Any] | None = None) -> TrainingSettings:
+        """The settings of these values, or of others that a recipe made of them."""
+        return settings_from_values(self.values if values is None else values, self.source, self.options)
+
+    def check(self) -> TrainingSettings:
+        """Refuse what is wrong before anything is measured; what is left to the run is not yet chosen."""
+        from kmcl.training.vector_recipe import (
+            names_vectors,
+            vector_values,
+        )  # readers need NumPy, help does not
+
+        if names_vectors(self.values.get("data")):
+            return self.settings(vector_values(self.values))
+        # Post-hoc parts may need frozen stages, which there will be.
+        freezes = "frozen_stages" in self.left_to_the_run()
+        return self.settings(({"frozen_stages": 1} if freezes else {}) | self.values)
+
+    def left_to_the_run(self) -> list[str]:
+        """Settings that a training chooses itself, for its data, machine and budget."""
+        from kmcl.training.vector_recipe import names_vectors
+
+        if self.values.get("to_choose") is not None:  # the settings of a run, which are complete
+            return []
+        recipe = "vectors" if names_vectors(self.values.get("data")) else self.values.get("recipe", "auto")
+        return [name for name in CHOSEN_BY.get(recipe, ()) if name not in self.values]
+
+
+def read_given(
     data: str | None,
     preset: str = "default",
     file: Path | None = None,
     flags: Mapping[str, Any] | None = None,
-) -> TrainingSettings:
-    """Defaults, then the preset, then the file, then the flags (those that are not None)."""
-    values = merge_values(data, preset, file, flags)
-    return settings_from_values(values, str(file) if file else "settings", preset)
-
-
-def merge_values(
-    data: str | None, preset: str, file: Path | None, flags: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """Values of the preset, the file and the flags by flat name; a later source overrides an earlier one."""
+) -> Given:
+    """The preset, then the file, then the flags (those that are not None)."""
     if preset not in PRESETS:
         raise InputError(
             f"preset must be one of {', '.join(PRESETS)}; got {preset!r}{suggest(preset, PRESETS)}"
@@ -71,21 +118,36 @@ def merge_values(
     from_file = read_settings_file(file) if file else {}
     from_flags = {name: value for name, value in (flags or {}).items() if value is not None}
     chosen = from_file | ({"data": data} if data else {}) | from_flags
-    return preset_values(preset, chosen) | chosen
+    if chosen.get("recipe") == "paper" and preset not in ("paper", "released"):
+        if preset != "default":
+            raise InputError(f"recipe paper is the preset of that name; leave out preset {preset}")
+        preset = "paper"
+    values = preset_values(preset, chosen) | chosen
+    return Given(values, preset_options(preset), str(file) if file else "settings")
+
+
+def resolve_settings(
+    data: str | None,
+    preset: str = "default",
+    file: Path | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> TrainingSettings:
+    """Defaults, then what `read_given` reads; no recipe chooses the rest."""
+    return read_given(data, preset, file, flags).settings()
 
 
 def settings_from_values(
-    values: Mapping[str, Any], source: str = "settings", preset: str = "default"
+    values: Mapping[str, Any], source: str = "settings", options: Mapping[str, Any] | None = None
 ) -> TrainingSettings:
     """Settings from values by flat names; `source` says in messages where they came from.
 
-    An option that the chosen method does not have is an error that names the methods that have it. Options in
-    the preset apply to the methods that have them.
+    An option among the values that the chosen method does not have is an error that names the methods that
+    have it. `options` have defaults for the methods that have them.
     """
     name = values.get("method") or DEFAULT_METHOD
     method = find_method(name)
     nested: dict[str, Any] = {group: {} for group in GROUPS}
-    options = {key: value for key, value in preset_options(preset).items() if key in method.option_names}
+    of_method = {key: value for key, value in (options or {}).items() if key in method.option_names}
     for key, value in values.items():
         if key in FLAT_NAMES:
             group, field = FLAT_NAMES[key]
@@ -93,10 +155,10 @@ def settings_from_values(
         elif key not in ("method", "posthoc"):
             if key not in method.option_names and not methods_with(key):
                 raise InputError(f"{source}: unknown setting {key!r}{suggest(key, setting_names())}")
-            options[key] = value
+            of_method[key] = value
     if "spec" not in nested["data"]:
         raise InputError(f"{source}: data must be given")
-    nested["method"] = {"name": name, **options}
+    nested["method"] = {"name": name, **of_method}
     nested["posthoc"] = _posthoc(values.get("posthoc"), method, nested["encoder"])
     settings = _validated(nested, source)
     if settings.encoder.name == IDENTITY and method.needs_feature_map:
