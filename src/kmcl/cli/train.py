@@ -16,7 +16,7 @@ from kmcl.cli.settings_flags import with_settings_flags
 from kmcl.errors import InputError
 from kmcl.training.launcher import find_launched, is_first_process, is_restart
 from kmcl.training.presets import PRESETS
-from kmcl.training.resolution import read_given
+from kmcl.training.resolution import read_given, shown_settings
 from kmcl.training.run_folder import RunFolder
 from kmcl.training.settings import TrainingSettings
 
@@ -63,9 +63,7 @@ def train_command(
     began = time.monotonic()
     given = read_given(data, preset, config, {**flags, "data_options": parse_dataset_options(option) or None})
     if show_settings:
-        from kmcl.training.recipes import choose_for_study
-
-        typer.echo(given.settings(choose_for_study(given.values)).to_yaml(), nl=False)
+        typer.echo(shown_settings(given), nl=False)
         return
 
     from kmcl.training.planning import plan_run, print_header

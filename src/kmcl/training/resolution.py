@@ -7,6 +7,7 @@ none of them gives, a recipe may choose (`kmcl.training.recipes`).
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -83,10 +84,7 @@ class Given(NamedTuple):
 
     def check(self) -> TrainingSettings:
         """Refuse what is wrong before anything is measured; what is left to the run is not yet chosen."""
-        from kmcl.training.vector_recipe import (
-            names_vectors,
-            vector_values,
-        )  # readers need NumPy, help does not
+        from kmcl.training.vector_recipe import names_vectors, vector_values  # with NumPy
 
         if names_vectors(self.values.get("data")):
             return self.settings(vector_values(self.values))
@@ -134,6 +132,26 @@ def resolve_settings(
 ) -> TrainingSettings:
     """Defaults, then what `read_given` reads; no recipe chooses the rest."""
     return read_given(data, preset, file, flags).settings()
+
+
+def shown_settings(given: Given) -> str:
+    """The settings as YAML, but for those that are left to the run, which a comment names.
+
+    As a file of settings it gives the same training. Without reading data, measuring or loading torch.
+    """
+    left = given.left_to_the_run()
+    # The parts' options are beside their code, which needs torch.
+    instead = {"posthoc": "none"} if "posthoc" in left else {}
+    groups = given._replace(values=instead | given.values).check().model_dump(mode="json")
+    for name in [*left, "to_choose"] if left else []:
+        group, field = FLAT_NAMES.get(name, ("", name))
+        del (groups[group] if group else groups)[field]
+    shown = {group: content for group, content in groups.items() if content != {}}
+    text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
+    if not left:
+        return text
+    names = textwrap.fill(", ".join(left), 100, initial_indent="# ", subsequent_indent="# ")
+    return f"# Left to the run, which chooses for its data, machine and budget:\n{names}\n{text}"
 
 
 def settings_from_values(
