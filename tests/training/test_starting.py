@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import errno
 import io
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,11 +18,13 @@ from torch import nn
 
 import kmcl
 from full_disk import no_room
+from kmcl.cli.app import make_app
 from kmcl.data import open_dataset
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.reports.run_parts import RunParts
 from kmcl.storage.atomic import WriteError, replacing
+from kmcl.training import recipes
 from kmcl.training.planning import Plan, print_header
 from kmcl.training.resolution import resolve_settings
 from kmcl.training.run_data import RunData
@@ -84,6 +87,34 @@ def test_a_start_that_fails_leaves_no_folder(table: Path, changes, message):
     with pytest.raises(InputError, match=message):
         train(settings, table.parent / "runs" / "run")
     assert not (table.parent / "runs" / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("accelerator", "cudda", "--accelerator must be one of"),
+        ("log", "mlflow", "--log mlflow needs the package mlflow"),
+        ("strategy", "fsdp", "--strategy fsdp: cached features leave little to train"),
+    ],
+)
+def test_what_is_not_there_is_refused_before_anything_is_measured_or_trained(
+    name: str, value: str, message: str, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kmcl.training.tracking.find_spec", lambda package: None)
+    monkeypatch.setattr(recipes, "measure_throughput", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr("kmcl.studies.study.train_members", lambda *_: pytest.fail("trained"))
+    output, given = table.parent / "out", {name: value}
+    flags = [str(table), f"--{name}={value}", f"--output={output}"]
+    calls: list[Callable[[], object]] = [
+        lambda: kmcl.train(table, output=output, progress=False, **given),
+        lambda: kmcl.compare(table, ["asl"], output=output, progress=False, **given),
+        lambda: make_app()(["train", *flags], standalone_mode=False),
+        lambda: make_app()(["compare", *flags], standalone_mode=False),
+    ]
+    for call in calls:
+        with pytest.raises(InputError, match=message):
+            call()
+    assert not output.exists()
 
 
 def test_an_error_of_another_library_leaves_no_folder(table: Path):

@@ -38,7 +38,7 @@ def run_study(
     __name__ == "__main__":`; members run in processes of their own, which import it.
     """
     console = console or Console(quiet=True)
-    check_data_and_methods(plan)
+    check_start(plan, ray)
     folder = folder.absolute() if ray else folder
     joined = enter_plan(folder, plan)
     command, sections, failures = command_of(joined), [], {}
@@ -96,11 +96,13 @@ def published_sections(plan: StudyPlan, folder: Path, result: StudyResult) -> li
     return [among_published(table, rows, result.split)]
 
 
-def check_data_and_methods(plan: StudyPlan) -> None:
-    """Detect errors that every member would fail with before any starts."""
+def check_start(plan: StudyPlan, ray: str | None) -> None:
+    """Detect errors that members would fail with before any starts; but not what the machines of Ray lack."""
     from kmcl.data import open_dataset
-    from kmcl.methods import find_method
+    from kmcl.training.starting import check_machine
 
     for variant in plan.variants:
-        find_method(variant.method)
+        settings = plan.member_settings(variant, plan.seeds[0])
+        if ray is None:
+            check_machine(settings)
     open_dataset(plan.settings.data.spec, **plan.settings.data.options)

@@ -20,7 +20,7 @@ from kmcl.studies.designs import DEFAULT_KERNEL, TERMS
 from kmcl.studies.pipe_table import pipe_table
 from kmcl.studies.plan import StudyPlan, enter_plan, make_plan
 from kmcl.studies.running import train_members
-from kmcl.studies.study import check_data_and_methods
+from kmcl.studies.study import check_start
 from kmcl.studies.variants import Variant
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class WeightSearch:
         Test is never evaluated. The points are stored in `optuna.journal`, the trainings in `members`: after
         an interruption, or alongside another process, the same call continues the search.
         """
-        check_data_and_methods(self.plan([Variant("point 01", "kmcl")]))
+        check_start(self.plan([Variant("point 01", "kmcl")]), ray)
         folder = folder.absolute() if ray else folder
         study = self._open(folder)
         while True:

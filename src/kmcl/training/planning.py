@@ -13,12 +13,12 @@ from kmcl.cores import available_cores
 from kmcl.data import Dataset
 from kmcl.data.vectors import feature_dim
 from kmcl.encoders.weights import default_weights
-from kmcl.training.launcher import find_launched, is_first_process
+from kmcl.training.launcher import find_launched, is_first_process, with_launched_processes
 from kmcl.training.recipes import choose_for_study, choose_settings
 from kmcl.training.resolution import Given
 from kmcl.training.run_data import open_whole, take_part
 from kmcl.training.settings import TrainingSettings
-from kmcl.training.starting import with_absolute_paths
+from kmcl.training.starting import check_machine, with_absolute_paths
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ def plan_run(given: Given, dataset: Dataset | None = None) -> Plan:
 
     dataset: where it is already open
     """
-    settings = given.check()
+    settings = with_launched_processes(given.check())
+    check_machine(settings)
     # As the run will name them: predictions, reports and the feature cache know images by these names.
     dataset = open_whole(with_absolute_paths(settings), dataset)
     part = take_part(settings, dataset)

@@ -38,6 +38,7 @@ from kmcl.training.candidates import (
     seconds_of_run,
 )
 from kmcl.training.resolution import DEFAULT_METHOD
+from kmcl.training.sharding import NOT_OF_CACHED_FEATURES
 from kmcl.training.throughput import Throughput, measure_throughput, measure_training
 from kmcl.training.vector_recipe import choose_for_vectors, names_vectors, vector_values
 
@@ -220,6 +221,8 @@ def _epochs_of_finetuning(values: Mapping[str, Any], dataset: Dataset, device: s
 
 
 def _cached(values: dict[str, Any], dataset: Dataset, device: str, seconds: float) -> Choice:
+    if values.get("strategy") == "fsdp":
+        raise InputError(NOT_OF_CACHED_FEATURES)
     grey = are_grey(dataset)
     if all(name in values for name in ("encoder", "image_size", "cached_views", "learning_rate", "epochs")):
         fixed = {

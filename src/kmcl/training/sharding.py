@@ -33,16 +33,19 @@ WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 PARTIAL = StateDictOptions(full_state_dict=True, cpu_offload=True, strict=False)
 
 
+NOT_OF_CACHED_FEATURES = (
+    "--strategy fsdp: cached features leave little to train, which every process can hold; use "
+    "--recipe finetune, or --strategy ddp"
+)
+
+
 def check_sharding(settings: TrainingSettings) -> None:
     """InputError for settings that sharded weights do not go with."""
     machine = settings.machine
     if machine.strategy != "fsdp":
         return
     if settings.encoder.cached_views or "cached_views" in settings.recipe.to_choose:
-        raise InputError(
-            "--strategy fsdp: cached features leave little to train, which every process can hold; use "
-            "--recipe finetune, or --strategy ddp"
-        )
+        raise InputError(NOT_OF_CACHED_FEATURES)
     if machine.precision == "16":
         raise InputError("--strategy fsdp: --precision must be 32 or bf16; got 16")
     if machine.compile:

@@ -13,9 +13,19 @@ from kmcl.data.spec import DatasetSpec, parse_dataset_spec
 from kmcl.errors import InputError
 from kmcl.storage.atomic import WriteError
 from kmcl.storage.s3 import s3_location
+from kmcl.training.accelerators import check_accelerator
 from kmcl.training.run_data import IN_MEMORY
 from kmcl.training.run_folder import TABLE_FILE, RunFolder
 from kmcl.training.settings import TrainingSettings
+from kmcl.training.sharding import check_sharding
+from kmcl.training.tracking import check_tracking
+
+
+def check_machine(settings: TrainingSettings) -> None:
+    """Refuse an accelerator, tracker or strategy that is not there, before anything is computed."""
+    check_accelerator(settings.machine.accelerator, settings.machine.devices)
+    check_tracking(settings)
+    check_sharding(settings)
 
 
 def with_absolute_paths(settings: TrainingSettings) -> TrainingSettings:

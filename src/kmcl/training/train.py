@@ -32,7 +32,6 @@ from kmcl.models.folder import (
 )
 from kmcl.models.label_hierarchy import parent_rows
 from kmcl.models.label_rules import LabelRules
-from kmcl.training.accelerators import check_accelerator
 from kmcl.training.checkpoints import AtomicCheckpointIO, LastCheckpoint, check_checkpoint
 from kmcl.training.completion import Completion
 from kmcl.training.finalise import Finalisation
@@ -58,10 +57,15 @@ from kmcl.training.run_data import RunData, open_run_dataset
 from kmcl.training.run_folder import RunFolder
 from kmcl.training.schedule import Clock
 from kmcl.training.settings import TrainingSettings
-from kmcl.training.sharding import ShardedStrategy, check_sharding
-from kmcl.training.starting import no_folder_if_start_fails, with_absolute_paths, with_image_size
+from kmcl.training.sharding import ShardedStrategy
+from kmcl.training.starting import (
+    check_machine,
+    no_folder_if_start_fails,
+    with_absolute_paths,
+    with_image_size,
+)
 from kmcl.training.task import ClassificationTask
-from kmcl.training.tracking import Tracking, check_tracking
+from kmcl.training.tracking import Tracking
 
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
@@ -89,9 +93,7 @@ def train(
     """
     settings = with_launched_processes(settings)
     began = time.monotonic() if began is None else began
-    check_accelerator(settings.machine.accelerator, settings.machine.devices)
-    check_tracking(settings)
-    check_sharding(settings)
+    check_machine(settings)
     run, settings = RunFolder(folder), with_absolute_paths(settings)
     callbacks = (*callbacks, WatchProcesses(on_lost_process))
     if not is_first_process():
@@ -125,9 +127,7 @@ def resume(
     if run.metrics_file.is_file():
         return run.read_metrics()
     settings = with_processes_to_resume(settings, devices, nodes)
-    check_accelerator(settings.machine.accelerator, settings.machine.devices)
-    check_tracking(settings)
-    check_sharding(settings)
+    check_machine(settings)
     if run.checkpoint.is_file():
         check_checkpoint(run.checkpoint)
     callbacks = (WatchProcesses(on_lost_process),)
