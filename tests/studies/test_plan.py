@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from kmcl.cli.app import make_app
@@ -46,6 +47,27 @@ def test_members_differ_in_method_seed_and_own_settings_only(tmp_path: Path):
 def test_it_is_read_as_it_was_entered(tmp_path: Path):
     entered = enter_plan(tmp_path / "study", plan("asl,bold=kmcl:query_width=16"))
     assert read_plan(tmp_path / "study") == entered == plan("asl,bold=kmcl:query_width=16")
+
+
+def test_methods_have_their_parts_of_grey_images(tmp_path: Path):
+    """As a training of each alone; also when the plan is read again, and with another method in it."""
+    for number in range(8):
+        Image.new("RGB", (32, 32), (10 * number,) * 3).save(tmp_path / f"{number}.png")
+    rows = [f"{number}.png,{'train' if number < 6 else 'val'},{number % 2}\n" for number in range(8)]
+    (tmp_path / "scans.csv").write_text("image,split,odd\n" + "".join(rows))
+    given = {"data": str(tmp_path / "scans.csv"), "data_options": {}}
+    folder = tmp_path / "study"
+    entered = enter_plan(folder, plan("kmcl,asl,plain=kmcl:posthoc=none,few=kmcl:frozen_stages=6", **given))
+    assert read_plan(folder) == entered
+    joined = enter_plan(folder, plan("later=kmcl", **given))
+    settings = {member.variant: member.settings for member in joined.members(folder)}
+    grids = {
+        name: [part.grid for part in one.posthoc if part.name == "frozen_gp"]
+        for name, one in settings.items()
+    }
+    assert grids == {"kmcl": [7], "asl": [], "plain": [], "few": [0], "later": [7]}
+    stages = {name: one.encoder.frozen_stages for name, one in settings.items()}
+    assert stages == {"kmcl": 5, "asl": 5, "plain": 5, "few": 6, "later": 5}
 
 
 def test_methods_and_seeds_may_be_added(tmp_path: Path):

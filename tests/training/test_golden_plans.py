@@ -107,6 +107,7 @@ ROWS = {
     "scans, asl": Row("scans", {"method": "asl"}),
     "scans, no parts": Row("scans", {"posthoc": "none"}),
     "scans, all given": Row("scans", ALL_GIVEN),
+    "scans, two devices": Row("scans", {"devices": 2}),
     "scans, finetune": Row("scans", {"recipe": "finetune"}),
     "rows": Row("rows", {}),
     "rows, 1m": Row("rows", {"budget": "1m"}),

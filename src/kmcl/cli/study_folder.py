@@ -88,6 +88,7 @@ def resumed_plan(
 ) -> StudyPlan | None:
     """The plan of the study to resume, if there is one."""
     from kmcl.studies.plan import read_plan
+    from kmcl.training.run_data import open_whole
 
     if resume is None:
         return None
@@ -97,4 +98,5 @@ def resumed_plan(
         raise InputError(
             f"{resume}: is a study of kind {plan.kind!r}; resume it with kmcl {plan.kind} --resume"
         )
+    open_whole(plan.settings)  # an error in the data ends here, not in every training
     return plan

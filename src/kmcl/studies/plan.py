@@ -18,17 +18,20 @@ from kmcl.storage.locks import locked
 from kmcl.studies.designs import OF_SIZES, method_name, size_name
 from kmcl.studies.equal_search import EqualSearch, parse_search, trials_of
 from kmcl.studies.variants import Variant, check_distinct
-from kmcl.training.recipes import choose_for_study
+from kmcl.training.candidates import are_grey
+from kmcl.training.recipes import choose_for_study, with_parts
 from kmcl.training.resolution import (
-    DEFAULT_METHOD,
     FLAT_NAMES,
+    Given,
     flat_values,
     setting_names,
     settings_from_values,
     spell_parts,
 )
+from kmcl.training.run_data import open_whole, take_part
 from kmcl.training.run_folder import TABLE_FILE, RunFolder
 from kmcl.training.settings import TrainingSettings
+from kmcl.training.starting import with_absolute_paths
 
 OF_THE_MACHINE = ("workers", "cache", "cache_dir", "accelerator")
 """Settings that do not affect the results of a training: a study may be resumed with other values."""
@@ -81,6 +84,7 @@ class StudyPlan:
     them.
     reference: name of the variant the others are compared with; in a study of data sizes, of the method.
     search:    a setting that is chosen on val for each variant first.
+    grey:      whether the images have no colour: methods may have other post-hoc parts for these.
     """
 
     kind: str
@@ -89,12 +93,12 @@ class StudyPlan:
     seeds: tuple[int, ...]
     reference: str
     search: EqualSearch | None = None
+    grey: bool = False
 
     @property
     def settings(self) -> TrainingSettings:
-        """The common settings, with the method of the first variant, whose options are not used."""
-        method = self.variants[0].method if self.variants else DEFAULT_METHOD
-        return settings_from_values({**self._values_for(method), "method": method})
+        """The settings that are no options of a method."""
+        return settings_from_values(_of_no_method(self.values))
 
     def reference_of(self, variant: Variant) -> str:
         """The name of the variant that this one is compared with."""
@@ -112,9 +116,8 @@ class StudyPlan:
 
     def member_settings(self, variant: Variant, seed: int) -> TrainingSettings:
         values = self._values_for(variant.method) | dict(variant.changes)
-        return settings_from_values(
-            values | {"method": variant.method, "seed": seed, "devices": 1}, f"variant {variant.name!r}"
-        )
+        values |= {"method": variant.method, "seed": seed, "devices": 1}
+        return settings_from_values(with_parts(values, grey=self.grey), f"variant {variant.name!r}")
 
     def _values_for(self, method: str) -> dict[str, Any]:
         return _of_methods(self.values, [method])
@@ -138,13 +141,15 @@ def make_plan(
         raise InputError(f"reference must be one of {', '.join(names)}; got {reference!r}")
     if not seeds or len(set(seeds)) != len(seeds):
         raise InputError(f"seeds must be different numbers; got {','.join(map(str, seeds)) or 'none'}")
-    values = _completed(choose_for_study(values))
+    common = Given(_of_no_method(values)).check()
+    grey = are_grey(take_part(common, open_whole(with_absolute_paths(common))))
+    values = _completed(choose_for_study(values, grey=grey))
     if (values["devices"] or 1) * values["nodes"] > 1:
         raise InputError(
             "a member of a study is trained by one process; "
             "for several at a time use --jobs, or start the command several times"
         )
-    plan = StudyPlan(kind, values, variants, seeds, reference, search)
+    plan = StudyPlan(kind, values, variants, seeds, reference, search, grey)
     for variant in variants:
         if search is not None and search.setting in variant.changes:
             raise InputError(f"variant {variant.name!r}: {search.setting} is what --search chooses")
@@ -198,7 +203,8 @@ def read_plan(folder: Path) -> StudyPlan:
         )
         values = _completed(found["settings"], str(file))
         search = parse_search(found["search"]) if found.get("search") else None
-        return StudyPlan(found["kind"], values, variants, tuple(found["seeds"]), found["reference"], search)
+        seeds, grey = tuple(found["seeds"]), bool(found.get("grey"))
+        return StudyPlan(found["kind"], values, variants, seeds, found["reference"], search, grey)
     except FileNotFoundError:
         raise InputError(f"{folder}: holds no study: it has no {file.name}") from None
     except InputError:
@@ -227,7 +233,7 @@ def _join(old: StudyPlan, new: StudyPlan, folder: Path) -> StudyPlan:
         _refuse_difference({"method": first.method}, {"method": variant.method}, what, advice)
         _refuse_difference(first.changes, variant.changes, what, advice)
     seeds = dict.fromkeys((*old.seeds, *new.seeds))
-    return replace(new, values=old.values, variants=tuple(known.values()), seeds=tuple(seeds))
+    return replace(old, variants=tuple(known.values()), seeds=tuple(seeds), reference=new.reference)
 
 
 def _refuse_difference(old: Mapping[str, Any], new: Mapping[str, Any], what: str, advice: str) -> None:
@@ -250,6 +256,7 @@ def _to_yaml(plan: StudyPlan) -> str:
                 variant.name: {"method": variant.method, "changes": dict(variant.changes)}
                 for variant in plan.variants
             },
+            **({"grey": True} if plan.grey else {}),
             "settings": _plain(plan.values),
         },
         sort_keys=False,
@@ -274,6 +281,10 @@ def used_values(plan: StudyPlan) -> dict[str, Any]:
     return _of_methods(plan.values, {variant.method for variant in plan.variants})
 
 
+def _of_no_method(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name in FLAT_NAMES}
+
+
 def _of_methods(values: Mapping[str, Any], methods: Iterable[str]) -> dict[str, Any]:
     options = {name for method in methods for name in find_method(method).option_names}
     return {
@@ -288,8 +299,7 @@ def _completed(values: Mapping[str, Any], source: str = "settings") -> dict[str,
     for name in values:
         if name not in setting_names():
             raise InputError(f"{source}: unknown setting {name!r}{suggest(name, setting_names())}")
-    common = {name: value for name, value in values.items() if name in FLAT_NAMES}
-    complete = flat_values(settings_from_values(common, source))
+    complete = flat_values(settings_from_values(_of_no_method(values), source))
     given = {name: value for name, value in values.items() if name not in FLAT_NAMES and name != "method"}
     if isinstance(given.get("posthoc"), list | tuple):
         given["posthoc"] = spell_parts(read_parts(given["posthoc"]))

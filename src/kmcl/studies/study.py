@@ -98,11 +98,9 @@ def published_sections(plan: StudyPlan, folder: Path, result: StudyResult) -> li
 
 def check_start(plan: StudyPlan, ray: str | None) -> None:
     """Detect errors that members would fail with before any starts; but not what the machines of Ray lack."""
-    from kmcl.data import open_dataset
     from kmcl.training.starting import check_machine
 
     for variant in plan.variants:
         settings = plan.member_settings(variant, plan.seeds[0])
         if ray is None:
             check_machine(settings)
-    open_dataset(plan.settings.data.spec, **plan.settings.data.options)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -105,8 +106,12 @@ class WeightSearch:
         _write(points, folder, self)
         return points
 
+    @cached_property
+    def _plan(self) -> StudyPlan:
+        return make_plan(KIND, {**self.values, "measure_test": False}, (), self.seeds)
+
     def plan(self, variants: Sequence[Variant]) -> StudyPlan:
-        return make_plan(KIND, {**self.values, "measure_test": False}, variants, self.seeds)
+        return replace(self._plan, variants=tuple(variants), reference=variants[0].name if variants else "")
 
     def command(self) -> str:
         words = [f"--points {self.num_points}", f"--low {self.low:g}", f"--high {self.high:g}"]

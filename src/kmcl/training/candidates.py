@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kmcl.data import Dataset
+from kmcl.data.vectors import feature_dim
 from kmcl.encoders.weights import default_weights
 from kmcl.errors import InputError
 
@@ -160,6 +161,8 @@ def longer_side(dataset: Dataset) -> float:
 
 def are_grey(dataset: Dataset) -> bool:
     """Whether all of some training images have no colour, but for what compression adds."""
+    if feature_dim(dataset) is not None:
+        return False
     some = _some_images(dataset)
     return bool(some) and all(np.ptp(image, axis=2).mean() <= COLOUR_OF_GREY for image in some)
 

@@ -13,8 +13,9 @@ from kmcl.cores import available_cores
 from kmcl.data import Dataset
 from kmcl.data.vectors import feature_dim
 from kmcl.encoders.weights import default_weights
+from kmcl.training.candidates import are_grey
 from kmcl.training.launcher import find_launched, is_first_process, with_launched_processes
-from kmcl.training.recipes import choose_for_study, choose_settings
+from kmcl.training.recipes import choose_for_study, choose_settings, with_parts
 from kmcl.training.resolution import Given
 from kmcl.training.run_data import open_whole, take_part
 from kmcl.training.settings import TrainingSettings
@@ -45,7 +46,8 @@ def plan_run(given: Given, dataset: Dataset | None = None) -> Plan:
     part = take_part(settings, dataset)
     if _several_processes(settings):
         # Each process would measure something else.
-        chosen, line = choose_for_study(given.values), "several processes: nothing is measured"
+        grey, line = are_grey(part), "several processes: nothing is measured"
+        chosen = with_parts(choose_for_study(given.values, grey=grey), grey=grey)
     else:
         chosen, line = choose_settings(given.values, part, device_of(settings))
     return Plan(given.settings(chosen), dataset, line)

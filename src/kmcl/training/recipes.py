@@ -104,8 +104,11 @@ def choose_settings(values: Mapping[str, Any], dataset: Dataset, device: str) ->
     return _cached(values, dataset, device, seconds)
 
 
-def choose_for_study(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Complete the common values of the trainings of a study; nothing is measured."""
+def choose_for_study(values: Mapping[str, Any], *, grey: bool = False) -> dict[str, Any]:
+    """Complete the common values of the trainings of a study; nothing is measured.
+
+    grey: whether the images have no colour
+    """
     values = dict(values)
     if names_vectors(values.get("data")):
         return vector_values(values)
@@ -119,7 +122,7 @@ def choose_for_study(values: Mapping[str, Any]) -> dict[str, Any]:
     if "encoder" not in values:
         chosen["image_size"] = STUDY_CANDIDATE.image_size
     views = 1 if values.get("augmentation") == "none" else STUDY_CANDIDATE.views
-    chosen |= {"cached_views": views, "frozen_stages": default_frozen_stages(encoder)}
+    chosen |= {"cached_views": views, "frozen_stages": default_frozen_stages(encoder, grey=grey)}
     return chosen | {"feature_runtime": _installed_runtime()} | values | {"recipe": "cached"}
 
 
@@ -153,17 +156,20 @@ def trains_more_stages(encoder: str, frozen_stages: int) -> bool:
     return frozen_stages < default_frozen_stages(encoder)
 
 
-def _parts_of_grey(values: Mapping[str, Any]) -> dict[str, str]:
-    """The method's post-hoc parts; where more stages than one are trained, its Gaussian process reads the
-    last frozen map, in cells.
+def with_parts(values: Mapping[str, Any], *, grey: bool) -> dict[str, Any]:
+    """Complete values with the method's post-hoc parts, where grey images need others than its own: with more
+    trained stages than one, on cached features, the Gaussian process reads the last frozen map, in cells.
 
     The copy of two stages for the last map would be a third of a prediction, and gains nothing on X-rays, but
     the place of a feature does: they are taken alike (docs/research/default.md).
     """
+    values = dict(values)
     parts = find_method(values.get("method") or DEFAULT_METHOD).posthoc
-    if PROCESS not in parts or not trains_more_stages(values["encoder"], values["frozen_stages"]):
-        return {}
-    return {"posthoc": ",".join(PROCESS_OF_GREY if name == PROCESS else name for name in parts)}
+    if not grey or values["recipe"] != "cached" or PROCESS not in parts:
+        return values
+    if not trains_more_stages(values["encoder"], values["frozen_stages"]):
+        return values
+    return {"posthoc": ",".join(PROCESS_OF_GREY if name == PROCESS else name for name in parts)} | values
 
 
 def _trains_all_stages(values: Mapping[str, Any], obstacle: Obstacle | None) -> bool:
@@ -230,8 +236,7 @@ def _cached(values: dict[str, Any], dataset: Dataset, device: str, seconds: floa
             "feature_runtime": _installed_runtime(),
         }
         fixed |= values | {"recipe": "cached"}
-        parts = _parts_of_grey(fixed) if grey else {}
-        return Choice(parts | fixed, "recipe cached: with the settings given")
+        return Choice(with_parts(fixed, grey=grey), "recipe cached: with the settings given")
     candidates = allowed_candidates(values, dataset, seconds)
     images = ImageCounts.of(dataset, with_test=values.get("measure_test") is not False)
 
@@ -273,8 +278,7 @@ def _cached(values: dict[str, Any], dataset: Dataset, device: str, seconds: floa
         "epochs": EPOCHS,
     }
     chosen |= values | {"recipe": "cached", "budget": seconds, "to_choose": tuple(to_choose)}
-    if grey:
-        chosen = _parts_of_grey(chosen) | chosen
+    chosen = with_parts(chosen, grey=grey)
     line = _told(chosen, timed, measured, expected)
     fewest = seconds_of_run(candidate, images, 1.0, measured.for_candidates(timed)(candidate))
     if fewest > OVERRUN_TOLD * seconds:
