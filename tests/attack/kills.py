@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import yaml
 from processes import Process, start_fresh, start_prepared
 from tally import Tally, arguments
 
@@ -27,13 +28,14 @@ class Kind(NamedTuple):
     """A configuration of trainings.
 
     settings: its file of settings
-    epochs:   that it has
+    epochs:   that it has; None where each training chooses them for its budget, so that it is compared with
+              one of the settings that it chose
     stages:   in which it is interrupted, the first ones of `STAGES` among them
     """
 
     name: str
     settings: str
-    epochs: int
+    epochs: int | None
     stages: tuple[str, ...]
 
 
@@ -44,6 +46,15 @@ KINDS = (
         "optimisation: {learning_rate: 0.002, batch_size: 5, epochs: 10}\n"
         "recipe: {name: cached, to_choose: [learning_rate]}\n",
         10,
+        STAGES,
+    ),
+    Kind(
+        "a budget",
+        "encoder: {name: test_resnet, weights: none, image_size: 32, frozen_stages: 2, cached_views: 3}\n"
+        "optimisation: {learning_rate: 0.002, batch_size: 5}\n"
+        "recipe: {name: cached, budget: 12s, "
+        "to_choose: [cached_views, learning_rate, weight_decay, head_epochs, epochs]}\n",
+        None,
         STAGES,
     ),
     Kind(
@@ -69,9 +80,12 @@ class Trainings:
         if not self._run_to_end(self._whole, fresh=True):
             raise SystemExit(f"the training of {kind.name} that is left alone failed; see {self._folder}")
         begin = time.monotonic()
-        if not self._run_to_end(self._folder / "again") or not self._is_same(self._folder / "again"):
-            raise SystemExit(f"two trainings of {kind.name} that are left alone differ; see {self._folder}")
+        again = self._folder / "again"
+        if not self._run_to_end(again):
+            raise SystemExit(f"a second training of {kind.name} failed; see {self._folder}")
         self.seconds = time.monotonic() - begin
+        if not self._is_same(again):
+            raise SystemExit(f"two trainings of {kind.name} that are left alone differ; see {self._folder}")
 
     def attack(self, number: int) -> None:
         """One training, interrupted up to twelve times, compared with the one left alone."""
@@ -84,19 +98,22 @@ class Trainings:
                 break
         if self._run_to_end(run, fresh=number % 10 == 9) and self._is_same(run):
             self._tally.count("resumed to the same bytes")
-            shutil.rmtree(run)
-            shutil.rmtree(_cache_of(run), ignore_errors=True)  # trainings on images have none
+            if self._kind.epochs is None:
+                self._tally.count(f"of {self._kind.name}, resumed with {_saved_epochs(run)} epochs")
+            for training in (run, *run.parent.glob(f"{run.name}-left-alone")):
+                shutil.rmtree(training)
+                shutil.rmtree(_cache_of(training), ignore_errors=True)  # trainings on images have none
 
-    def _start(self, run: Path, *, fresh: bool = False) -> Process:
+    def _start(self, run: Path, settings: Path, *, fresh: bool = False) -> Process:
         has_begun = (run / "settings.yaml").is_file()
-        new = ["--config", str(self._settings), "--output", str(run)]
+        new = ["--config", str(settings), "--output", str(run)]
         command = ["train", *(["--resume", str(run)] if has_begun else new)]
         environment = {"KMCL_CACHE": str(_cache_of(run))}
         return (start_fresh if fresh else start_prepared)(command, environment, run.with_suffix(".txt"))
 
     def _interrupt(self, run: Path) -> bool:
         """Start or resume, and send a signal at a random moment of a random stage; False after a failure."""
-        process = self._start(run)
+        process = self._start(run, self._settings)
         wanted = STAGES.index(self._rng.choice(self._kind.stages))
         while process.poll() is None and self._stage(run) < wanted:
             time.sleep(0.05)
@@ -126,7 +143,8 @@ class Trainings:
         """Where a run is, as an index of `STAGES`; beyond them when it is done."""
         if (run / "metrics.json").is_file():
             return len(STAGES)
-        if _num_lines(run / "epochs.csv") > self._kind.epochs:
+        num_lines = _num_lines(run / "epochs.csv")
+        if num_lines and num_lines > (self._kind.epochs or _saved_epochs(run)):
             return STAGES.index("final passes")
         if (run / "checkpoints" / "last.ckpt").is_file():
             return STAGES.index("epochs")
@@ -136,8 +154,8 @@ class Trainings:
             return STAGES.index("features")
         return STAGES.index("start" if (run / "settings.yaml").is_file() else "before the folder")
 
-    def _run_to_end(self, run: Path, *, fresh: bool = False) -> bool:
-        status = self._wait(self._start(run, fresh=fresh), run)
+    def _run_to_end(self, run: Path, settings: Path | None = None, *, fresh: bool = False) -> bool:
+        status = self._wait(self._start(run, settings or self._settings, fresh=fresh), run)
         if status:
             self._tally.fail(f"{run}: status {status} of the last resume")
         return not status and self._is_quiet(run)
@@ -158,18 +176,29 @@ class Trainings:
         return True
 
     def _is_same(self, run: Path) -> bool:
+        whole = self._whole
+        if self._kind.epochs is None:
+            whole = run.with_name(f"{run.name}-left-alone")
+            if not self._run_to_end(whole, run / "settings.yaml", fresh=True):
+                return False
         for split in ("val", "test"):
             with (
                 np.load(run / "predictions" / f"{split}.npz") as ours,
-                np.load(self._whole / "predictions" / f"{split}.npz") as theirs,
+                np.load(whole / "predictions" / f"{split}.npz") as theirs,
             ):
                 same = ours.files == theirs.files and all(
                     ours[name].tobytes() == theirs[name].tobytes() for name in ours.files
                 )
             if not same:
-                self._tally.fail(f"{run}: predictions of {split} differ from those of {self._whole}")
+                self._tally.fail(f"{run}: predictions of {split} differ from those of {whole}")
                 return False
         return True
+
+
+def _saved_epochs(run: Path) -> int:
+    """The epochs in a run's settings, which are those it has chosen once it trains."""
+    epochs: int = yaml.safe_load((run / "settings.yaml").read_text())["optimisation"]["epochs"]
+    return epochs
 
 
 def _cache_of(run: Path) -> Path:

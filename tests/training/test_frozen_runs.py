@@ -30,7 +30,7 @@ from kmcl.evaluation.predictions import Predictions
 from kmcl.training import completion, recipes
 from kmcl.training.frozen_runtime import can_use_onnxruntime
 from kmcl.training.resolution import resolve_settings
-from kmcl.training.schedule import Schedule, ScheduleSearch
+from kmcl.training.schedule import ScheduleSearch, Trial
 from kmcl.training.throughput import Throughput
 from kmcl.training.train import train
 
@@ -165,7 +165,7 @@ def numbers_of(run: Path) -> dict[str, Any]:
 def _watched_completion() -> Iterator[dict[str, Any]]:
     """What a run shows of its first model and its short trainings, which later models replace."""
     found: dict[str, Any] = {}
-    save, choose = completion.save_first_model, ScheduleSearch.choose
+    save, search = completion.save_first_model, ScheduleSearch.trials
 
     def saving(folder: Path, *arguments: Any) -> Any:
         first = save(folder, *arguments)
@@ -178,14 +178,14 @@ def _watched_completion() -> Iterator[dict[str, Any]]:
         }
         return first
 
-    def choosing(*arguments: Any) -> Schedule:
-        schedule = choose(*arguments)
-        found["short_trainings"] = [[*trial.tried, trial.val_map] for trial in schedule.trials]
-        return schedule
+    def searching(*arguments: Any) -> tuple[Trial, ...]:
+        trials = search(*arguments)
+        found["short_trainings"] = [[*trial.tried, trial.val_map] for trial in trials]
+        return trials
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(completion, "save_first_model", saving)
-        patch.setattr(ScheduleSearch, "choose", choosing)
+        patch.setattr(ScheduleSearch, "trials", searching)
         patch.setattr("kmcl.training.schedule.FEWEST_TRIAL_STEPS", 2)
         patch.setattr("kmcl.training.schedule.LEAST_GAIN", 1.0)  # so that rounding decides nothing
         yield found

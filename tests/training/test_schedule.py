@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from kmcl.errors import InputError
 from kmcl.models.folder import build_classifier, load_model
 from kmcl.serving import load
 from kmcl.training import schedule
@@ -22,10 +24,12 @@ from kmcl.training.schedule import (
     LEAST_GAIN,
     Clock,
     EpochLimit,
+    ScheduleSearch,
     Trial,
     Tried,
     best_of,
     choose_views,
+    used_seconds,
 )
 from kmcl.training.settings import TrainingSettings
 from kmcl.training.train import resume, train
@@ -55,6 +59,10 @@ def test_training_leaves_time_for_what_follows():
 )
 def test_the_fewer_stages_are_frozen_the_fewer_epochs_of_cached_features(trained: str, epochs: list[int]):
     assert [EPOCH_LIMITS[trained].for_steps(num_steps) for num_steps in (400, 82, 54, 10)] == epochs
+
+
+def interrupt(*arguments: object) -> None:
+    raise KeyboardInterrupt
 
 
 def limited_to(patch: pytest.MonkeyPatch, epochs: int) -> None:
@@ -106,11 +114,7 @@ def test_the_saved_settings_repeat_the_run(chosen: tuple[Path, str]):
 
 def test_there_is_a_usable_model_before_the_first_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """It predicts better than chance, with thresholds and calibration, from the folder as it is left."""
-
-    def stop(*arguments: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("kmcl.training.train._Training._fit", stop)
+    monkeypatch.setattr("kmcl.training.train._Training._fit", interrupt)
     settings = settings_with(tmp_path / "cache", to_choose=("learning_rate",), data_options={"size": 400})
     console = Console(file=io.StringIO(), width=200)
     with pytest.raises(KeyboardInterrupt):
@@ -123,6 +127,60 @@ def test_there_is_a_usable_model_before_the_first_epoch(tmp_path: Path, monkeypa
     said = console.file.getvalue()
     val_map = float(said.split("val mAP ")[1].split(",")[0])
     assert val_map > 25
+
+
+def test_a_resumed_run_keeps_the_epochs_it_chose(chosen: tuple[Path, str], tmp_path: Path):
+    """Stopped among its short trainings, and resumed where an epoch takes a thousand times as long."""
+    folder, _ = chosen
+    settings = settings_with(tmp_path / "cache", budget="200s", to_choose=CHOSEN_BY_RUN)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schedule, "FEWEST_TRIAL_STEPS", 1)
+        limited_to(patch, epochs=4)
+        with pytest.MonkeyPatch.context() as stopping:
+            stopping.setattr(ScheduleSearch, "_search", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                train(settings, tmp_path / "run")
+        patch.setattr(ScheduleSearch, "seconds_per_epoch", lambda self: 1000.0)
+        resume(tmp_path / "run")
+    assert read_settings(tmp_path / "run" / "settings.yaml").optimisation.epochs == 4
+    whole, resumed = (
+        load_model(path / "model")[0].state_dict() for path in (folder / "run", tmp_path / "run")
+    )
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_a_resumed_run_has_what_is_left_of_its_budget(tmp_path: Path):
+    """Stopped before anything is chosen, after 190 seconds by its clock, of which all others are used up."""
+    settings = settings_with(tmp_path / "cache", budget="200s", to_choose=("cached_views", "epochs"))
+    file = tmp_path / "run" / "budget.json"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kmcl.training.completion.Completion._choose_views", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            train(settings, tmp_path / "run", began=time.monotonic() - 190)
+    assert 190 <= used_seconds(file) < 200
+    with pytest.MonkeyPatch.context() as patch:
+        limited_to(patch, epochs=4)
+        resume(tmp_path / "run")
+    assert read_settings(tmp_path / "run" / "settings.yaml").optimisation.epochs == 1
+    assert not file.exists()
+
+
+def test_the_clock_of_a_killed_run_is_right_to_a_second(tmp_path: Path):
+    file = tmp_path / "budget.json"
+    with Clock(600, time.monotonic() - 100).kept_in(file):
+        first = used_seconds(file)
+        while used_seconds(file) == first:
+            time.sleep(0.05)
+        assert 100 <= first < used_seconds(file)
+    assert not [thread for thread in threading.enumerate() if thread.name == "clock"]
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"used_seconds": "much"}'])
+def test_a_damaged_clock_is_a_message(tmp_path: Path, content: str):
+    file = tmp_path / "budget.json"
+    file.write_text(content)
+    with pytest.raises(InputError, match=r"budget\.json: has no used_seconds; remove it"):
+        used_seconds(file)
 
 
 def test_a_given_rate_is_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -180,7 +238,7 @@ def test_a_rate_with_which_training_diverges_is_not_taken(tmp_path: Path, monkey
 def test_the_head_alone_where_that_is_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The last stages keep their weights, and the settings say so."""
     monkeypatch.setattr("kmcl.training.schedule.FEWEST_TRIAL_STEPS", 1)
-    monkeypatch.setattr("kmcl.training.schedule.best_of", lambda trials: trials[-1].tried)
+    monkeypatch.setattr("kmcl.training.completion.best_of", lambda trials: trials[-1].tried)
     settings = settings_with(tmp_path / "cache", epochs=4, to_choose=("head_epochs",))
     train(settings, tmp_path / "run")
     found = read_settings(tmp_path / "run" / "settings.yaml")

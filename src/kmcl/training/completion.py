@@ -1,7 +1,9 @@
-"""The settings that a run completes itself: a first model, then views, learning rate and epochs."""
+"""The settings that a run completes itself: a first model, then views, epochs and learning rate."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -16,7 +18,7 @@ from kmcl.training.first_model import save_first_model
 from kmcl.training.recipes import trains_more_stages
 from kmcl.training.run_data import RunData
 from kmcl.training.run_folder import RunFolder
-from kmcl.training.schedule import Clock, Schedule, ScheduleSearch, Trial, choose_views
+from kmcl.training.schedule import Clock, ScheduleSearch, Trial, Tried, best_of, choose_views
 from kmcl.training.settings import TrainingSettings
 
 FIRST_MODEL_SECONDS = 50.0
@@ -25,7 +27,8 @@ FIRST_MODEL_SECONDS = 50.0
 
 @dataclass
 class Completion:
-    """Completes the settings of a run that are listed in `recipe.to_choose`, and writes them down.
+    """Completes the settings of a run that are listed in `recipe.to_choose`, and writes down each when it is
+    chosen: a run that is resumed chooses what is left, in the time that is left.
 
     classifier: before training; it is not changed
     clock:      None without a budget
@@ -42,16 +45,18 @@ class Completion:
     device: str
 
     def complete(self) -> TrainingSettings:
-        to_choose = self.settings.recipe.to_choose
-        if self.data.from_rows:
-            self._save_first_model()
-            if "cached_views" in to_choose:
-                self._choose_views()
-        if set(to_choose) - {"cached_views"}:
-            self._choose_schedule()
-        self._update("recipe", to_choose=())
-        self.run.write_settings(self.settings)
+        with nullcontext() if self.clock is None else self.clock.kept_in(self.run.budget_file):
+            if self.data.from_rows:
+                self._save_first_model()
+                if "cached_views" in self._to_choose:
+                    self._choose_views()
+            if self._to_choose:
+                self._choose_schedule()
         return self.settings
+
+    @property
+    def _to_choose(self) -> tuple[str, ...]:
+        return self.settings.recipe.to_choose
 
     def _save_first_model(self) -> None:
         if "val" not in self.data.dataset.splits or (self.run.model / DESCRIPTION_FILE).is_file():
@@ -85,13 +90,38 @@ class Completion:
             left = SHARE_OF_FEATURES * self.clock.budget - self.clock.elapsed
             views = choose_views(planned, len(self.data.dataset.splits["train"]), seconds_per_image, left)
         self._update("encoder", cached_views=views)
+        self._write_chosen(["cached_views"])
         if views < planned:
             self._say(f"{views} of {planned} views: features take longer than measured at the start")
 
     def _choose_schedule(self) -> None:
-        to_choose = self.settings.recipe.to_choose
+        search, seconds_per_epoch = self._search(), 0.0
+        if self.clock is not None:
+            left = self.clock.left_for_training
+            seconds_per_epoch = search.seconds_per_epoch()
+            if "epochs" in self._to_choose:
+                epochs, with_trials = search.epochs_within(left, seconds_per_epoch, self._to_choose)
+                self._update_optimisation(search.given, epochs)
+                self._write_chosen(["epochs"] if with_trials else self._to_choose)
+                search.settings = self.settings.optimisation
+        trials = search.trials(self._to_choose)
+        chosen = best_of(trials) if trials else search.given
+        self._update_optimisation(chosen, self.settings.optimisation.epochs)
+        self._write_chosen(self._to_choose)
+        self._say(_told(chosen, trials, self.settings.optimisation.epochs, seconds_per_epoch))
+
+    def _update_optimisation(self, chosen: Tried, epochs: int) -> None:
+        self._update(
+            "optimisation",
+            learning_rate=chosen.learning_rate,
+            weight_decay=chosen.weight_decay,
+            head_epochs=epochs if chosen.head_alone else self.settings.optimisation.head_epochs,
+            epochs=epochs,
+        )
+
+    def _search(self) -> ScheduleSearch:
         val_split = self.data.dataset.splits.get("val")
-        search = ScheduleSearch(
+        return ScheduleSearch(
             self.classifier,
             self.options,
             self.settings.optimisation,
@@ -105,16 +135,6 @@ class Completion:
             self.data.unknown,
             self._trains_more_stages,
         )
-        schedule = search.choose(None if self.clock is None else self.clock.left_for_training, to_choose)
-        chosen = schedule.chosen
-        self._update(
-            "optimisation",
-            learning_rate=chosen.learning_rate,
-            weight_decay=chosen.weight_decay,
-            head_epochs=schedule.epochs if chosen.head_alone else self.settings.optimisation.head_epochs,
-            epochs=schedule.epochs,
-        )
-        self._say(_told(schedule))
 
     @property
     def _trains_more_stages(self) -> bool:
@@ -126,21 +146,24 @@ class Completion:
         self.settings = self.settings.model_copy(update={group: changed})
         self.data.use_settings(self.settings)
 
+    def _write_chosen(self, names: Collection[str]) -> None:
+        self._update("recipe", to_choose=tuple(name for name in self._to_choose if name not in names))
+        self.run.write_settings(self.settings)
+
     def _say(self, text: str) -> None:
         self.console.print(text, highlight=False, soft_wrap=True)
 
 
-def _told(schedule: Schedule) -> str:
-    chosen = schedule.chosen
+def _told(chosen: Tried, trials: Sequence[Trial], epochs: int, seconds_per_epoch: float) -> str:
     text = f"learning rate {chosen.learning_rate:.1e}, weight decay {chosen.weight_decay:.0e}"
     text += ", only the head is trained" if chosen.head_alone else ""
-    if schedule.trials:
-        ranked = sorted(schedule.trials, key=lambda trial: (trial.tried[1:], trial.tried.learning_rate))
+    if trials:
+        ranked = sorted(trials, key=lambda trial: (trial.tried[1:], trial.tried.learning_rate))
         tried = ", ".join(f"{100 * trial.val_map:.1f} with {_named(trial, ranked[0])}" for trial in ranked)
         text += f" (val mAP of short trainings: {tried})"
-    text += f", {schedule.epochs} epoch{'s' * (schedule.epochs > 1)}"
-    if schedule.seconds_per_epoch:
-        text += f" of about {spell_duration(schedule.seconds_per_epoch)}"
+    text += f", {epochs} epoch{'s' * (epochs > 1)}"
+    if seconds_per_epoch:
+        text += f" of about {spell_duration(seconds_per_epoch)}"
     return text
 
 

@@ -29,6 +29,7 @@ class RunFolder:
 
     data.csv          images and labels, where they were given as a DataFrame
     settings.yaml     the resolved settings, complete, with absolute paths
+    budget.json       how much of its budget the run has used, until its settings are complete
     environment.json  versions, command, git state, machine
     epochs.csv        one row per epoch: learning rate, each loss term, val mAP of model and average, seconds
     logs/             TensorBoard; the ids of the run in MLflow and W&B
@@ -43,6 +44,10 @@ class RunFolder:
     @property
     def settings_file(self) -> Path:
         return self.path / "settings.yaml"
+
+    @property
+    def budget_file(self) -> Path:
+        return self.path / "budget.json"
 
     @property
     def environment_file(self) -> Path:

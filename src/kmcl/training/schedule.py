@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
 import math
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -26,6 +30,7 @@ from kmcl.evaluation.ranking import mean_average_precision
 from kmcl.losses.arguments import NonFiniteError
 from kmcl.methods import MethodOptions, find_method
 from kmcl.models.classifier import Classifier
+from kmcl.storage.atomic import write_json
 from kmcl.training.inference import predict_split
 from kmcl.training.optimisation import make_optimiser
 from kmcl.training.settings import OptimisationSettings
@@ -75,7 +80,10 @@ recipe trains of photographs: twelve epochs of two stages of X-rays lost a point
 
 @dataclass(frozen=True)
 class Clock:
-    """The time of a run: how much of its budget is used."""
+    """The time of a run: how much of its budget is used.
+
+    began: in `time.monotonic()`; of a resumed run as if it had not been interrupted
+    """
 
     budget: float
     began: float
@@ -89,6 +97,40 @@ class Clock:
         """Seconds until the passes after training must begin."""
         share, constant = FINISHING
         return self.budget * (1 - share) - constant - self.elapsed
+
+    def write(self, file: Path) -> None:
+        """Write how much is used."""
+        write_json(file, {"used_seconds": round(self.elapsed, 1)})
+
+    @contextmanager
+    def kept_in(self, file: Path) -> Iterator[None]:
+        """Write every second how much is used, so that `used_seconds` tells it after a kill -9."""
+        stop = threading.Event()
+
+        def keep() -> None:
+            with suppress(OSError):  # of a full disk, what the run itself writes tells
+                while not stop.wait(1):
+                    self.write(file)
+
+        self.write(file)
+
+        thread = threading.Thread(target=keep, name="clock", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+
+def used_seconds(file: Path) -> float:
+    """Of the budget of a run, according to the file of its clock; 0 where it has none."""
+    try:
+        return float(json.loads(file.read_text(encoding="utf-8"))["used_seconds"])
+    except FileNotFoundError:
+        return 0.0
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{file}: has no used_seconds; remove it to begin the budget anew") from error
 
 
 class Tried(NamedTuple):
@@ -107,15 +149,6 @@ class Trial(NamedTuple):
 
     tried: Tried
     val_map: float
-
-
-class Schedule(NamedTuple):
-    """What was chosen, and what it was chosen from."""
-
-    chosen: Tried
-    epochs: int
-    trials: tuple[Trial, ...]
-    seconds_per_epoch: float
 
 
 def best_of(trials: Sequence[Trial]) -> Tried:
@@ -161,44 +194,45 @@ class ScheduleSearch:
     unknown: UnknownLabels = IGNORED
     more_stages: bool = False
 
-    def choose(self, seconds: float | None, to_choose: Collection[str]) -> Schedule:
-        """Those of learning_rate, weight_decay, head_epochs and epochs that are `to_choose`.
+    def epochs_within(
+        self, seconds: float, seconds_per_epoch: float, to_choose: Collection[str]
+    ) -> tuple[int, bool]:
+        """The epochs there is time for, and whether there is for short trainings with what is `to_choose`."""
+        # Where few epochs fit, training them is worth more.
+        is_enough = seconds >= FEWEST_EPOCHS_WITH_SEARCH * seconds_per_epoch
+        with_trials = is_enough and self._num_trials(to_choose) > 0
+        share = 1 - SHARE_OF_SEARCH if with_trials else 1.0
+        most = self._limit.for_steps(len(self.train))
+        return max(LEAST_EPOCHS, min(most, math.floor(share * seconds / seconds_per_epoch))), with_trials
 
-        Within `seconds`; without a limit, the epochs of the settings and trials of a fixed length.
+    def trials(self, to_choose: Collection[str]) -> tuple[Trial, ...]:
+        """Short trainings with those of learning_rate, weight_decay and head_epochs that are `to_choose`.
+
+        Of a length that goes with the epochs of the settings; none where they would be too short.
         """
-        given, epochs = self._given, self.settings.epochs
-        steps = len(self.train)
         num_trials = self._num_trials(to_choose)
-        per_epoch = 0.0
-        if seconds is not None:
-            per_epoch = self._seconds_per_epoch()
-            if "epochs" in to_choose:
-                if seconds < FEWEST_EPOCHS_WITH_SEARCH * per_epoch:
-                    num_trials = 0  # the time is better spent on training
-                share = 1 - SHARE_OF_SEARCH if num_trials else 1.0
-                most = self._limit.for_steps(steps)
-                epochs = max(LEAST_EPOCHS, min(most, math.floor(share * seconds / per_epoch)))
         if num_trials == 0:
-            return Schedule(given, epochs, (), per_epoch)
+            return ()
+        epochs, steps = self.settings.epochs, len(self.train)
         num_steps = math.floor(SHARE_OF_SEARCH * epochs / (1 - SHARE_OF_SEARCH) / num_trials * steps)
         if num_steps < FEWEST_TRIAL_STEPS:
-            return Schedule(given, epochs, (), per_epoch)
+            return ()
         total = num_steps * num_trials
         with WorkProgress(self.console, "trying settings in short trainings", total, "steps") as progress:
             progress.start(total)
-            trials = self._search(to_choose, num_steps, progress.advance)
-        return Schedule(best_of(trials), epochs, tuple(trials), per_epoch)
+            return tuple(self._search(to_choose, num_steps, progress.advance))
+
+    @property
+    def given(self) -> Tried:
+        """What the settings say."""
+        settings = self.settings
+        return Tried(settings.learning_rate, settings.weight_decay, settings.head_epochs >= settings.epochs)
 
     @property
     def _limit(self) -> EpochLimit:
         if not self.from_rows:
             return EPOCH_LIMITS["images"]
         return EPOCH_LIMITS["cached features" + ", more stages" * self.more_stages]
-
-    @property
-    def _given(self) -> Tried:
-        settings = self.settings
-        return Tried(settings.learning_rate, settings.weight_decay, settings.head_epochs >= settings.epochs)
 
     def _num_trials(self, to_choose: Collection[str]) -> int:
         if self.val is None:
@@ -212,7 +246,7 @@ class ScheduleSearch:
         self, to_choose: Collection[str], num_steps: int, on_step: Callable[[], object]
     ) -> list[Trial]:
         """The rates first; with the best of them, another weight decay, and the head alone."""
-        given = self._given
+        given = self.given
         factors = RATE_FACTORS if "learning_rate" in to_choose else (1.0,)
         rates = [given._replace(learning_rate=factor * given.learning_rate) for factor in factors]
         trials = [self._try(tried, num_steps, on_step) for tried in rates]
@@ -230,11 +264,11 @@ class ScheduleSearch:
         except (NonFiniteError, InputError):  # training diverged: nothing else is worse
             return Trial(tried, -1.0)
 
-    def _seconds_per_epoch(self) -> float:
+    def seconds_per_epoch(self) -> float:
         """Of a training epoch with its validation, from a few steps."""
-        self._train(self._given, 1)  # the first step is slower
+        self._train(self.given, 1)  # the first step is slower
         began = time.perf_counter()
-        self._train(self._given, TIMED_STEPS)
+        self._train(self.given, TIMED_STEPS)
         step = (time.perf_counter() - began) / TIMED_STEPS
         num_val = 0 if self.val is None else len(self.val)
         # Validation runs the model and its moving average, forward only.

@@ -88,7 +88,7 @@ def _absolute(path: Path) -> str:
 
 def _remove_start(run: RunFolder) -> None:
     """The files of a start, and the folder if nothing else is in it: never a file of the user's."""
-    for file in (run.settings_file, run.environment_file, run.epochs_file):
+    for file in (run.settings_file, run.budget_file, run.environment_file, run.epochs_file):
         file.unlink(missing_ok=True)
     for folder in (run.path / "logs", run.checkpoint.parent, run.model):
         shutil.rmtree(folder, ignore_errors=True)

@@ -55,7 +55,7 @@ from kmcl.training.posthoc_fitting import prepare_parts
 from kmcl.training.progress import TrainingProgress
 from kmcl.training.run_data import RunData, open_run_dataset
 from kmcl.training.run_folder import RunFolder
-from kmcl.training.schedule import Clock
+from kmcl.training.schedule import Clock, used_seconds
 from kmcl.training.settings import TrainingSettings
 from kmcl.training.sharding import ShardedStrategy
 from kmcl.training.starting import (
@@ -97,10 +97,12 @@ def train(
     run, settings = RunFolder(folder), with_absolute_paths(settings)
     callbacks = (*callbacks, WatchProcesses(on_lost_process))
     if not is_first_process():
-        return _Training(run, settings, _silent(), callbacks, dataset, encoder, began).run_to_end()
+        return _Training(run, settings, _silent(), callbacks, dataset, encoder, began=began).run_to_end()
     with no_folder_if_start_fails(run):
         run.create(settings)
-        training = _Training(run, settings, console or _silent(), callbacks, dataset, encoder, began)
+        if clock := _clock(settings, began):
+            clock.write(run.budget_file)
+        training = _Training(run, settings, console or _silent(), callbacks, dataset, encoder, began=began)
         training.settings = with_image_size(settings, training.classifier.encoder.input_size)
         run.write_settings(training.settings)
         with training.completing(complete_if_interrupted):
@@ -120,6 +122,8 @@ def resume(
 ) -> dict[str, Any]:
     """Continue a run from its last finished epoch; returns its metrics. A finished run is not changed.
 
+    What the run chose for its budget stays; what it has not chosen yet has the time that is left.
+
     devices, nodes: where there are now more or fewer than before
     """
     run = RunFolder(folder)
@@ -131,7 +135,8 @@ def resume(
     if run.checkpoint.is_file():
         check_checkpoint(run.checkpoint)
     callbacks = (WatchProcesses(on_lost_process),)
-    training = _Training(run, settings, console or _silent(), callbacks, dataset, encoder)
+    began = time.monotonic() - used_seconds(run.budget_file)
+    training = _Training(run, settings, console or _silent(), callbacks, dataset, encoder, began=began)
     with training.completing(complete_if_interrupted):
         return training.run_to_end()
 
@@ -147,10 +152,11 @@ class _Training:
         callbacks: Sequence[Callback] = (),
         dataset: Dataset | None = None,
         encoder: nn.Module | None = None,
-        began: float | None = None,
+        *,
+        began: float,
     ) -> None:
         self.run = run
-        self.began = time.monotonic() if began is None else began
+        self.began = began
         self.module = encoder
         self.callbacks = callbacks
         self.settings = settings
@@ -188,6 +194,7 @@ class _Training:
             tracking.open()
             if self.settings.recipe.to_choose:
                 self._complete_settings()
+            self.run.budget_file.unlink(missing_ok=True)
             trainer, task = self._fit(tracking)
             if "val" not in self.dataset.splits:  # to choose the best weights on
                 last = self.classifier if task.average is None else task.average.model
@@ -230,7 +237,6 @@ class _Training:
         )
 
     def _complete_settings(self) -> None:
-        budget = self.settings.recipe.budget
         completion = Completion(
             self.run,
             self.settings,
@@ -238,7 +244,7 @@ class _Training:
             self.classifier,
             self.description,
             self.options,
-            None if budget is None else Clock(budget, self.began),
+            _clock(self.settings, self.began),
             self.console,
             self.device,
         )
@@ -320,6 +326,12 @@ def _describe(settings: TrainingSettings, dataset: Dataset, options: MethodOptio
         mean=None if normalisation is None else normalisation.mean,
         std=None if normalisation is None else normalisation.std,
     )
+
+
+def _clock(settings: TrainingSettings, began: float) -> Clock | None:
+    """Of a run that chooses settings itself, within a budget."""
+    recipe = settings.recipe
+    return Clock(recipe.budget, began) if recipe.to_choose and recipe.budget is not None else None
 
 
 def _strategy(name: str, num_processes: int) -> Any:
