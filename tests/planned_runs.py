@@ -118,7 +118,7 @@ def planning_only(*, accelerator: bool = False) -> Iterator[None]:
         patch.setattr("torch.cuda.is_available", lambda: accelerator)
         patch.setattr("torch.cuda.get_device_name", lambda: "an accelerator")
         patch.setattr("kmcl.training.train.train", stop)
-        patch.setattr("kmcl.studies.study.run_study", stop)
+        patch.setattr("kmcl.reports.study_figures.run_drawn_study", stop)
         yield
 
 

@@ -149,7 +149,10 @@ def test_methods_are_compared_on_a_data_frame(frame, tmp_path):
     result = kmcl.compare(frame, ["asl", "bce"], seeds=[0], output=tmp_path / "study", **budget)
     assert [variant.name for variant in result.variants] == ["asl", "bce"]
     assert not result.failures
-    assert (tmp_path / "study" / "table.md").is_file()
+    written = {path.name for path in (tmp_path / "study").iterdir() if path.is_file()}
+    assert written >= {"table.md", "comparison.svg", "comparison.png", "comparison.csv"}
+    figures = (tmp_path / "study" / "comparison.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in figures] == ["method", "asl", "bce"]
 
 
 def test_the_public_names_are_listed_and_there():

@@ -239,11 +239,12 @@ def compare(
     The other arguments are those of `train`; an option of a method is for the methods that have it.
 
     Each training has a process of its own, so call this under `if __name__ == "__main__":` in a script. The
-    folder gets table.md, table.csv and results.json; the same call again continues an interrupted study.
+    folder gets table.md, table.csv, results.json and the figure; the same call again continues an interrupted
+    study.
     """
+    from kmcl.reports.study_figures import run_drawn_study
     from kmcl.studies.equal_search import parse_search
     from kmcl.studies.plan import check_options_are_used, default_folder, make_plan
-    from kmcl.studies.study import run_study
     from kmcl.studies.variants import parse_variants
     from kmcl.training.resolution import read_given
 
@@ -262,7 +263,7 @@ def compare(
     given = read_given(spec, preset, None if config is None else Path(config), flags)
     searched = None if search is None else parse_search(search)
     plan = make_plan("compare", {**given.options, **given.values}, variants, seeds, reference, searched)
-    return run_study(plan, folder or default_folder(plan), jobs=jobs, console=_console(progress))
+    return run_drawn_study(plan, folder or default_folder(plan), jobs=jobs, console=_console(progress))
 
 
 def add_label(

@@ -52,12 +52,15 @@ def test_a_comparison_shows_every_training_and_every_difference(tmp_path: Path):
         0.8,
     )
     assert picture.numbers.rows[0][2:5] == (None, None, None)
+    assert picture.name == "comparison"
     write_picture(picture, tmp_path)
     assert {path.suffix for path in tmp_path.iterdir()} == {".png", ".svg", ".csv"}
 
 
 def test_one_variant_alone_has_no_differences():
-    assert len(comparison_picture(result(variant("a", (0.5,), None))).figure.axes) == 1
+    alone = comparison_picture(replace(result(variant("a", (0.5,), None)), kind="study kernels"))
+    assert len(alone.figure.axes) == 1
+    assert alone.name == "kernels"
 
 
 def test_sizes_are_one_curve_for_each_method():

@@ -35,14 +35,12 @@ def compare_command(
     ] = None,
 ) -> None:
     """Train METHODS on DATA with every seed, and compare them with paired intervals."""
-    from kmcl.reports.study_figures import comparison_picture
     from kmcl.studies.equal_search import parse_search
     from kmcl.studies.variants import parse_variants
 
     study.run(
         "compare",
         lambda values: parse_variants(methods),
-        lambda result: [comparison_picture(result)],
         reference,
         None if search is None else parse_search(search),
         not_with_resume=(reference, search),

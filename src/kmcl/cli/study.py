@@ -16,32 +16,20 @@ study_app = typer.Typer(no_args_is_help=True)
 
 def kernels_command(study: StudyArguments) -> None:
     """KMCL with each of the four kernels and similarities: the paper's ablation."""
-    from kmcl.reports.study_figures import comparison_picture
     from kmcl.studies.designs import kernel_variants
 
     if study.flags["kernel"] is not None:
         raise InputError("--kernel: this study trains with every kernel")
-    study.run(
-        "study kernels",
-        lambda values: kernel_variants(),
-        lambda result: [comparison_picture(result, "kernels")],
-        "isotropic",
-    )
+    study.run("study kernels", lambda values: kernel_variants(), "isotropic")
 
 
 def terms_command(study: StudyArguments) -> None:
     """KMCL with each term of its loss alone and in combination, without post-hoc parts."""
-    from kmcl.reports.study_figures import comparison_picture
     from kmcl.studies.designs import ALL_TERMS, OF_TERMS, term_variants
 
     if study.flags["posthoc"] not in (None, "none"):
         raise InputError("--posthoc: this study compares terms of the loss, without post-hoc parts")
-    study.run(
-        OF_TERMS,
-        term_variants,
-        lambda result: [comparison_picture(result, "terms")],
-        ALL_TERMS,
-    )
+    study.run(OF_TERMS, term_variants, ALL_TERMS)
 
 
 def data_size_command(
@@ -57,7 +45,6 @@ def data_size_command(
     ] = False,
 ) -> None:
     """METHODS over nested fractions of the training images: the curve of the paper's figure."""
-    from kmcl.reports.study_figures import size_picture
     from kmcl.studies.designs import OF_SIZES, size_variants
     from kmcl.studies.variants import Variant, parse_variants
     from kmcl.training.settings import OptimisationSettings
@@ -70,7 +57,7 @@ def data_size_command(
         epochs = values.get("epochs", OptimisationSettings().epochs)
         return size_variants(parse_variants(methods), parts, epochs, same_steps=same_steps)
 
-    study.run(OF_SIZES, design, lambda result: [size_picture(result)])
+    study.run(OF_SIZES, design)
 
 
 def weights_command(
@@ -85,9 +72,7 @@ def weights_command(
     """Search the three weights of the objective, log-uniformly, on val; test is not measured."""
     from rich.console import Console
 
-    from kmcl.reports.figure_files import write_picture
-    from kmcl.reports.study_figures import weights_picture
-    from kmcl.storage.locks import locked
+    from kmcl.reports.study_figures import weights_picture, write_study_picture
     from kmcl.studies.designs import TERMS
     from kmcl.studies.plan import default_folder
     from kmcl.studies.variants import Variant
@@ -106,9 +91,8 @@ def weights_command(
     except KeyboardInterrupt as stop:
         typer.echo("Stopped; resume with the same command", err=True)
         raise typer.Exit(INTERRUPTED) from stop
-    with locked(folder / "locks" / "results.lock"):
-        if any(point.val_map is not None for point in found):
-            write_picture(weights_picture(found), folder)
+    if any(point.val_map is not None for point in found):
+        write_study_picture(weights_picture(found), folder)
     typer.echo((folder / "table.md").read_text(encoding="utf-8"))
     if search.failures:
         raise typer.Exit(1)

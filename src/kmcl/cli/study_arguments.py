@@ -16,9 +16,7 @@ from kmcl.cli.study_folder import parse_numbers, resumed_plan, run_and_show, stu
 from kmcl.training.presets import PRESETS
 
 if TYPE_CHECKING:
-    from kmcl.reports.blocks import Picture
     from kmcl.studies.equal_search import EqualSearch
-    from kmcl.studies.results import StudyResult
     from kmcl.studies.variants import Variant
 
 NOT_OF_STUDIES = ("data", "data_options", "method", "seed", "devices", "nodes", "budget")
@@ -83,7 +81,6 @@ class StudyArguments:
         self,
         kind: str,
         design: Callable[[dict[str, Any]], Iterable[Variant]],
-        draw: Callable[[StudyResult], Sequence[Picture]],
         reference: str | None = None,
         search: EqualSearch | None = None,
         not_with_resume: Sequence[object] = (),
@@ -98,7 +95,7 @@ class StudyArguments:
             variants = tuple(design(values))
             self.check_flags(variants)
             plan = make_plan(kind, values, variants, self.seed_numbers, reference, search)
-        run_and_show(plan, self.resume or self.output, self.jobs, self.ray, draw)
+        run_and_show(plan, self.resume or self.output, self.jobs, self.ray)
 
 
 def with_study_arguments(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,7 @@ from kmcl.errors import InputError
 from kmcl.training.resolution import read_given
 
 if TYPE_CHECKING:
-    from kmcl.reports.blocks import Picture
     from kmcl.studies.plan import StudyPlan
-    from kmcl.studies.results import StudyResult
 
 
 def study_values(
@@ -44,33 +42,22 @@ def refuse_beside_resume(data: str | None, config: Path | None, output: Path | N
         )
 
 
-def run_and_show(
-    plan: StudyPlan,
-    output: Path | None,
-    jobs: int,
-    ray: str | None,
-    draw: Callable[[StudyResult], Sequence[Picture]],
-) -> None:
-    """Run a study to completion, write and print its results; exit status 1 if members failed."""
+def run_and_show(plan: StudyPlan, output: Path | None, jobs: int, ray: str | None) -> None:
+    """Run a study to completion and print its results; exit status 1 if members failed."""
     from rich.console import Console
 
-    from kmcl.reports.figure_files import write_picture
+    from kmcl.reports.study_figures import run_drawn_study
     from kmcl.reports.study_table import print_study
-    from kmcl.storage.locks import locked
     from kmcl.studies.plan import default_folder
-    from kmcl.studies.study import run_study
 
     console = Console()
     folder = output or default_folder(plan)
     console.print(f"study folder: {folder}", soft_wrap=True, highlight=False)
     try:
-        result = run_study(plan, folder, jobs=jobs, ray=ray, console=console)
+        result = run_drawn_study(plan, folder, jobs=jobs, ray=ray, console=console)
     except KeyboardInterrupt as stop:
         typer.echo(f"Stopped; resume with the same command, or with --resume {folder}", err=True)
         raise typer.Exit(INTERRUPTED) from stop
-    with locked(folder / "locks" / "results.lock"):
-        for picture in draw(result):
-            write_picture(picture, folder)
     if int(os.environ.get("RANK", 0)) == 0:
         print_study(console, result)
         console.print(f"results: {folder}/table.md, table.csv, results.json and figures", soft_wrap=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from matplotlib.ticker import NullFormatter
+from rich.console import Console
 
 from kmcl.reports.blocks import Cell, Picture, Table
 from kmcl.reports.drawing import (
@@ -18,15 +20,40 @@ from kmcl.reports.drawing import (
     new_figure,
     shorten,
 )
-from kmcl.studies.designs import TERMS, method_name
+from kmcl.reports.figure_files import write_picture
+from kmcl.storage.locks import locked
+from kmcl.studies.designs import OF_SIZES, TERMS, method_name
+from kmcl.studies.plan import StudyPlan
 from kmcl.studies.results import StudyResult, VariantResult
+from kmcl.studies.study import run_study
 from kmcl.studies.weight_search import SearchPoint
 
 LONGEST_NAME = 18
 """Characters of a reference's name that fit below the differences."""
 
 
-def comparison_picture(result: StudyResult, name: str = "comparison") -> Picture:
+def run_drawn_study(
+    plan: StudyPlan,
+    folder: Path,
+    *,
+    jobs: int = 1,
+    ray: str | None = None,
+    console: Console | None = None,
+) -> StudyResult:
+    """`run_study`, with the figure of the study beside its tables."""
+    result = run_study(plan, folder, jobs=jobs, ray=ray, console=console)
+    picture = size_picture(result) if plan.kind == OF_SIZES else comparison_picture(result)
+    write_study_picture(picture, folder)
+    return result
+
+
+def write_study_picture(picture: Picture, folder: Path) -> None:
+    """Write a figure into the folder of a study, which other processes may write to at the same time."""
+    with locked(folder / "locks" / "results.lock"):
+        write_picture(picture, folder)
+
+
+def comparison_picture(result: StudyResult) -> Picture:
     """On the left mAP of each training and the means, on the right the differences to the reference."""
     variants = result.variants
     compared = [variant for variant in variants if variant.difference is not None]
@@ -64,7 +91,7 @@ def comparison_picture(result: StudyResult, name: str = "comparison") -> Picture
     header = ("method", "mean", "difference", "low", "high", *(f"training {n + 1}" for n in range(most)))
     words = "; ".join(f"{variant.name} {100 * variant.metrics['mAP'].mean:.2f}" for variant in variants)
     return Picture(
-        name,
+        "comparison" if result.kind == "compare" else result.kind.removeprefix("study "),
         figure,
         alt=f"mAP on {result.split} of each method, one dot a seed. Means: {words}.",
         caption=f"mAP on {result.split}: {words}.",
