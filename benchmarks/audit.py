@@ -37,9 +37,10 @@ from rich.console import Console
 from scipy.stats import t as student
 
 from kmcl.data import Dataset, Split, open_dataset
+from kmcl.data.selection import join_splits
 from kmcl.labelling import left_out_scores as left_out
+from kmcl.labelling.audit import describe_splits
 from kmcl.labelling.image_features import ImageFeatures, pretrained_extractor
-from kmcl.labelling.joined_splits import describe_splits, join_splits
 from kmcl.labelling.label_regression import fit_label_regression
 from kmcl.labelling.label_suspicion import suspect_labels
 from kmcl.labelling.near_duplicates import degraded_copy, find_near_duplicates, similarity_of_copies

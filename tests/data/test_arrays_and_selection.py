@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from kmcl.data.arrays import ArrayImages, MappedImages
-from kmcl.data.dataset import Split
-from kmcl.data.selection import select, take_fraction, take_subset
+from kmcl.data.dataset import Dataset, Split
+from kmcl.data.selection import join_splits, select, take_fraction, take_subset
 from kmcl.errors import InputError
 
 
@@ -54,6 +54,29 @@ def test_selection_takes_every_column_along() -> None:
     assert again.groups.tolist() == ["g5", "g7"]
     assert again.lines is not None
     assert again.lines.tolist() == [7, 9]
+
+
+def test_joined_splits_keep_every_column() -> None:
+    whole = numbered_split(9)
+    parts = {name: select(whole, np.arange(9)[start::2]) for start, name in enumerate(("train", "test"))}
+    order = [0, 2, 4, 6, 8, 1, 3, 5, 7]
+    joined = join_splits(Dataset("numbers", ("a",), parts))
+    assert [int(joined.images.load(row)[0, 0, 0]) for row in range(9)] == order
+    for field in fields(Split):
+        if field.name != "images":
+            assert np.array_equal(getattr(joined, field.name), getattr(whole, field.name)[order]), field.name
+    assert joined.trusted_targets[:, 0].tolist() == [-1] * 5 + [1, 3, 5, 7]
+
+
+def test_joined_splits_ignore_what_some_of_them_ignore_and_have_groups_where_all_have() -> None:
+    whole = numbered_split(4)
+    bare = replace(whole, ignored=None, groups=None, lines=None)
+    joined = join_splits(Dataset("numbers", ("a",), {"train": bare, "test": whole}))
+    assert joined.ignored is not None
+    assert joined.ignored[:, 0].tolist() == [False] * 4 + [True, False, True, False]
+    assert joined.groups is None
+    assert joined.lines is None
+    assert join_splits(Dataset("numbers", ("a",), {"train": bare, "test": bare})).ignored is None
 
 
 def test_subsets_of_one_seed_are_nested_and_of_another_differ() -> None:

@@ -7,20 +7,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from coloured_squares import squares
 from kmcl.data import Dataset, open_dataset
-from kmcl.data.selection import select
+from kmcl.data.selection import join_splits, select
 from kmcl.errors import InputError
 from kmcl.labelling import audit as module
-from kmcl.labelling.audit import Audit, audit_dataset, percent
+from kmcl.labelling.audit import Audit, audit_dataset, describe_splits, percent
 from kmcl.labelling.image_features import FeatureExtractor
-from kmcl.labelling.joined_splits import describe_splits, join_splits
 from kmcl.labelling.near_duplicates import (
     NearDuplicate,
     degraded_copy,
     find_near_duplicates,
     similarity_of_copies,
 )
+from miniature_datasets import voc_object, write_voc
 from mislabelled_squares import COPIED, COPY, MISSING_GREEN, WRONG_RED, row_of, write_squares
 
 
@@ -93,6 +95,30 @@ def test_unknown_labels_are_no_findings(dataset: Dataset, extractor: FeatureExtr
     result = audit_dataset(replace(dataset, splits=splits), extractor, count=300)
     everything = np.concatenate([split.targets for split in splits.values()])
     assert all(everything[finding.row, finding.label] >= 0 for finding in result.findings)
+
+
+def test_objects_that_voc_excludes_are_no_findings(tmp_path: Path, extractor: FeatureExtractor) -> None:
+    """Green squares are dogs, red ones cats; every third dog has a difficult cat, which it does not show."""
+    root = tmp_path / "VOC2007"
+    images = [
+        (image, name) for name in ("dog", "cat") for image in squares(30, name == "dog", name == "cat")[0]
+    ]
+    difficult = [row for row, (_, name) in enumerate(images) if name == "dog" and row % 3 == 0]
+    annotations = {
+        f"{row:06}": voc_object(name) + (voc_object("cat", "1") if row in difficult else "")
+        for row, (_, name) in enumerate(images)
+    }
+    lists = {"trainval": "\n".join(list(annotations)[1::2]), "test": "\n".join(list(annotations)[::2])}
+    write_voc(root, annotations, lists)
+    for row, (image, _) in enumerate(images):
+        Image.fromarray(image).save(root / "JPEGImages" / f"{row:06}.jpg", quality=95)
+    dataset = open_dataset(f"voc2007:{root}")
+    excluded = {(row_of(dataset, f"{row:06}.jpg"), dataset.labels.index("cat")) for row in difficult}
+    result = audit_dataset(dataset, extractor, count=20 * len(images))
+    judged = {(finding.row, finding.label) for finding in result.findings}
+    assert len(excluded) == 10
+    assert judged & excluded == set()
+    assert len(judged) == 20 * len(images) - len(excluded)
 
 
 def test_too_few_images_are_refused(dataset: Dataset, extractor: FeatureExtractor) -> None:

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from chromium import CHROMIUM, Chromium
 from kmcl.cli.app import make_app
 from kmcl.data import Dataset, open_dataset
+from kmcl.data.selection import join_splits
 from kmcl.data.table_writing import table_cells
 from kmcl.labelling.audit import Audit
 from kmcl.labelling.audit_page import audit_page
-from kmcl.labelling.joined_splits import join_splits
 from mislabelled_squares import MISSING_GREEN, row_of
 
 A, J, R, U = 65, 74, 82, 85

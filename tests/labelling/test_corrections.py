@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from kmcl.cli.app import make_app
 from kmcl.data import Dataset, open_dataset
+from kmcl.data.selection import join_splits
 from kmcl.errors import InputError
 from kmcl.labelling.audit import Audit
 from kmcl.labelling.findings_table import correct_labels, findings_to_csv
-from kmcl.labelling.joined_splits import join_splits
 from mislabelled_squares import COPY, MISSING_GREEN, WRONG_RED, row_of
 
 

@@ -51,12 +51,12 @@ def audit(
 
     from kmcl.cli.report import show
     from kmcl.data import open_dataset
+    from kmcl.data.selection import join_splits
     from kmcl.data.table_writing import table_cells
     from kmcl.data.vectors import feature_dim
     from kmcl.labelling.audit import audit_dataset
     from kmcl.labelling.audit_page import audit_page, write_audit
     from kmcl.labelling.findings_table import findings_to_csv
-    from kmcl.labelling.joined_splits import join_splits
 
     dataset = open_dataset(data, **parse_dataset_options(option))
     everything = join_splits(dataset)

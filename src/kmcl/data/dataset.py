@@ -69,6 +69,13 @@ class Split:
     def __len__(self) -> int:
         return len(self.images)
 
+    @property
+    def trusted_targets(self) -> npt.NDArray[np.int8]:
+        """The targets, UNKNOWN where evaluation excludes them."""
+        return (
+            self.targets if self.ignored is None else np.where(self.ignored, np.int8(UNKNOWN), self.targets)
+        )
+
 
 @dataclass(frozen=True)
 class Dataset:

@@ -1,15 +1,16 @@
-"""Parts of a split: any selection of its rows, and nested random subsets; and images of several stores."""
+"""Parts of a split: any selection of its rows, nested random subsets; all splits of a dataset as one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from kmcl.data.dataset import UNKNOWN, ImageStore, Split
+from kmcl.data.dataset import UNKNOWN, Dataset, ImageStore, Split
 from kmcl.errors import InputError
 
 BLOCK_LABELS = 128
@@ -54,6 +55,32 @@ class JoinedImages:
     def load(self, index: int, min_side: int | None = None) -> npt.NDArray[np.uint8]:
         store, position = self.locate(index)
         return store.load(position, min_side)
+
+
+def join_splits(dataset: Dataset) -> Split:
+    """One split with the rows of all, in the dataset's order.
+
+    Groups and lines are None where a split has none; a split without `ignored` ignores nothing.
+    """
+    splits = list(dataset.splits.values())
+    ignored = None
+    if any(split.ignored is not None for split in splits):
+        ignored = np.concatenate(
+            [np.zeros(s.targets.shape, np.bool_) if s.ignored is None else s.ignored for s in splits]
+        )
+    return Split(
+        images=JoinedImages([split.images for split in splits]),
+        targets=np.concatenate([split.targets for split in splits]),
+        ignored=ignored,
+        groups=_joined([split.groups for split in splits]),
+        lines=_joined([split.lines for split in splits]),
+    )
+
+
+def _joined(arrays: Sequence[npt.NDArray[Any] | None]) -> npt.NDArray[Any] | None:
+    """None where one of them is."""
+    present = [array for array in arrays if array is not None]
+    return np.concatenate(present) if len(present) == len(arrays) else None
 
 
 def with_unknown_labels(split: Split, number: int) -> Split:

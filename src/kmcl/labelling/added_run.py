@@ -20,11 +20,10 @@ from kmcl.data.files import ImageFiles
 from kmcl.data.image_paths import find_images
 from kmcl.data.readers.registry import READERS
 from kmcl.data.recognition import TABLE_SUFFIXES
-from kmcl.data.selection import select, with_unknown_labels
+from kmcl.data.selection import join_splits, select, with_unknown_labels
 from kmcl.errors import InputError, suggest
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.summary import summarise_run
-from kmcl.labelling.joined_splits import join_splits
 from kmcl.labelling.label_addition import AddedLabel, add_label
 from kmcl.models.classifier import Classifier
 from kmcl.models.description import ModelDescription

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kmcl.data.dataset import Dataset, Split
+from kmcl.data.selection import join_splits
 from kmcl.data.vectors import feature_dim
 from kmcl.errors import InputError
 from kmcl.labelling.image_features import FeatureExtractor, ImageFeatures
-from kmcl.labelling.joined_splits import describe_splits, join_splits
 from kmcl.labelling.label_suspicion import Suspicion, suspect_labels
 from kmcl.labelling.left_out_scores import left_out_scores
 from kmcl.labelling.near_duplicates import find_near_duplicates, similarity_of_copies
@@ -111,7 +111,7 @@ def audit_dataset(
             f"{dataset.name}: {len(features.rows)} {noun}s are too few to judge labels by; "
             f"an audit needs {LEAST_IMAGES}"
         )
-    targets = everything.targets[features.rows]
+    targets = everything.trusted_targets[features.rows]
     groups = None if everything.groups is None else everything.groups[features.rows]
     on_step(f"judging {len(dataset.labels)} labels of {len(targets)} {noun}s")
     scores = left_out_scores(features.directions, targets, groups, seed)
@@ -133,6 +133,23 @@ def audit_dataset(
         num_duplicates=len(pairs),
         copy_similarity=min((pair.similarity for pair in pairs), default=least),
         noun=noun,
+    )
+
+
+def describe_splits(dataset: Dataset, extractor: FeatureExtractor) -> ImageFeatures:
+    """The features of all images; each split has its own file in the cache, which trainings share."""
+    described = [extractor.describe(split, name) for name, split in dataset.splits.items() if len(split)]
+    sizes = [len(split) for split in dataset.splits.values() if len(split)]
+    starts = np.cumsum([0, *sizes[:-1]]).tolist()
+    return ImageFeatures(
+        rows=np.concatenate([start + one.rows for start, one in zip(starts, described, strict=True)]),
+        statistics=np.concatenate([one.statistics for one in described]),
+        widths=described[0].widths,
+        unreadable={
+            start + row: reason
+            for start, one in zip(starts, described, strict=True)
+            for row, reason in one.unreadable.items()
+        },
     )
 
 
