@@ -36,8 +36,6 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFilter
 
-from guarantees import pooled
-from guarantees import rows as images_of
 from kmcl.data import open_dataset
 from kmcl.evaluation import Predictions
 from kmcl.evaluation.drift import (
@@ -97,7 +95,7 @@ def main() -> None:
     print_row("nothing, halves of test against val", "", against_val)
     draws = [redrawn(both, len(val.present), num_new, draw) for draw in range(arguments.draws)]
     print_row("nothing", "", alarms(rules.labels, draws))
-    pool = pooled(of_val, of_test)
+    pool = Predictions.concat([of_val, of_test])
     anew = [fitted_anew(pool, both, len(val.present), num_new, draw) for draw in range(arguments.draws)]
     print_row("nothing, fitted anew", "", alarms(rules.labels, anew))
     few = draws[: arguments.draws // 4]
@@ -136,8 +134,8 @@ def fitted_anew(pool: Predictions, both: PredictedImages, num_val: int, num_new:
     """As `redrawn`, with what a run fits on val fitted on the redrawn one, which is nothing of features."""
     order = np.random.default_rng(seed).permutation(len(pool))
     parts = order[:num_val], order[num_val : num_val + num_new]
-    rules = rules_of(images_of(pool, parts[0]))
-    found = [predicted_images(images_of(pool, part), rules) for part in parts]
+    rules = rules_of(pool.take(parts[0]))
+    found = [predicted_images(pool.take(part), rules) for part in parts]
     found = [one._replace(features=both.take(part).features) for one, part in zip(found, parts, strict=True)]
     if both.unfamiliarity is None:
         return found[0], found[1]

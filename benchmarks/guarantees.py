@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from kmcl.evaluation import Predictions, choose_thresholds
 from kmcl.evaluation.decisions import decide
@@ -63,7 +62,7 @@ def main() -> None:
     val, test = (Predictions.load(arguments.run / "predictions" / f"{name}.npz") for name in ("val", "test"))
     if arguments.groups:
         val, test = with_groups(val, arguments.groups), with_groups(test, arguments.groups)
-    pool, num_val = pooled(val, test), len(val)
+    pool, num_val = Predictions.concat([val, test]), len(val)
     drawn = [draw(pool, num_val, np.random.default_rng(seed)) for seed in range(arguments.splits)]
     usual = [choose_thresholds(chosen_on).values for chosen_on, _ in drawn]
     print("| guarantee | given to labels | rate | held | other | rate, F1 | held, F1 | other, F1 |")
@@ -109,39 +108,12 @@ def draw(pool: Predictions, num_val: int, generator: np.random.Generator) -> tup
     order = np.argsort(places, kind="stable")
     ends = np.flatnonzero(np.append(np.diff(places[order]) > 0, True)) + 1
     size = int(ends[np.argmin(np.abs(ends - num_val))])
-    return rows(pool, order[:size]), rows(pool, order[size:])
-
-
-def pooled(first: Predictions, second: Predictions) -> Predictions:
-    groups = None
-    if first.groups is not None and second.groups is not None:
-        groups = first.groups + second.groups
-    return Predictions(
-        first.labels,
-        first.names + second.names,
-        np.concatenate([first.scores, second.scores]),
-        np.concatenate([first.targets, second.targets]),
-        sigma=None
-        if first.sigma is None or second.sigma is None
-        else np.concatenate([first.sigma, second.sigma]),
-        groups=groups,
-    )
+    return pool.take(order[:size]), pool.take(order[size:])
 
 
 def with_groups(predictions: Predictions, pattern: str) -> Predictions:
     found = [re.search(pattern, Path(name).name) for name in predictions.names]
     return replace(predictions, groups=tuple("" if one is None else one[0] for one in found))
-
-
-def rows(predictions: Predictions, kept: npt.NDArray[np.int64]) -> Predictions:
-    return Predictions(
-        predictions.labels,
-        tuple(predictions.names[row] for row in kept),
-        predictions.scores[kept],
-        predictions.targets[kept],
-        sigma=None if predictions.sigma is None else predictions.sigma[kept],
-        groups=None if predictions.groups is None else tuple(predictions.groups[row] for row in kept),
-    )
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ import math
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from kmcl.evaluation import Predictions, choose_thresholds
 from kmcl.evaluation.decisions import decide, decision_metrics
@@ -51,7 +50,7 @@ def main() -> None:
             figures = []
             for draw in range(arguments.draws):
                 order = np.random.default_rng(draw).permutation(len(val))
-                figures.append(judge_all(rows(val, order[:size]), rows(val, order[size:])))
+                figures.append(judge_all(val.take(order[:size]), val.take(order[size:])))
             print_row(run.name, size, figures)
 
 
@@ -74,11 +73,6 @@ def print_row(name: str, size: int, figures: list[list[tuple[float, float, float
         for each in np.mean(figures, axis=0)
     ]
     print("| " + " | ".join([name, str(size), *cells]) + " |", flush=True)
-
-
-def rows(predictions: Predictions, kept: npt.NDArray[np.int64]) -> Predictions:
-    names = tuple(predictions.names[row] for row in kept)
-    return Predictions(predictions.labels, names, predictions.scores[kept], predictions.targets[kept])
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from guarantees import draw, pooled, with_groups
+from guarantees import draw, with_groups
 from kmcl.evaluation import Predictions, choose_thresholds
 from kmcl.evaluation.abstention import error_probabilities
 from kmcl.evaluation.guarantees import Positives, controlled_threshold
@@ -87,7 +87,7 @@ def judge_run(run: Path, groups: str | None, num_splits: int) -> tuple[dict[str,
     val, test = (Predictions.load(run / "predictions" / f"{name}.npz") for name in ("val", "test"))
     if groups:
         val, test = with_groups(val, groups), with_groups(test, groups)
-    pool = pooled(val, test)
+    pool = Predictions.concat([val, test])
     effects = frequency_effects(pool)
     rows: dict[str, list[list[float]]] = {}
     covered: list[Coverage] = []

@@ -1,19 +1,21 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from evaluation.synthetic import from_arrays, make_predictions, with_gaps
+from kmcl.data import Split
+from kmcl.data.arrays import ArrayImages
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 
 
-def test_a_saved_file_gives_the_same_predictions(tmp_path: Path) -> None:
-    original = replace(
+def with_every_field() -> Predictions:
+    return replace(
         with_gaps(make_predictions()),
         labels=("person", "dog, brown", "µ-scope", "d", "e", "f"),
         features=np.arange(200 * 3, dtype=np.float32).reshape(200, 3),
@@ -21,6 +23,67 @@ def test_a_saved_file_gives_the_same_predictions(tmp_path: Path) -> None:
         unfamiliarity=np.linspace(0, 1, 200, dtype=np.float32),
         feature_summary=np.linspace(-3, 3, 400, dtype=np.float32).reshape(200, 2),
     )
+
+
+def assert_equal_fields(found: Predictions, expected: Predictions) -> None:
+    for field in fields(Predictions):
+        np.testing.assert_array_equal(getattr(found, field.name), getattr(expected, field.name), field.name)
+
+
+def test_images_are_taken_and_joined_with_every_field() -> None:
+    whole = with_every_field()
+    assert all(getattr(whole, field.name) is not None for field in fields(Predictions))
+    order = np.random.default_rng(0).permutation(200)
+    first, second = whole.take(order[:120]), whole.take(order[120:])
+    assert_equal_fields(Predictions.concat([first, second]).take(np.argsort(order)), whole)
+    for field in fields(Predictions):
+        if field.name != "labels":
+            taken, all_of_it = getattr(first, field.name), np.asarray(getattr(whole, field.name))
+            np.testing.assert_array_equal(taken, all_of_it[order[:120]], field.name)
+    assert isinstance(first.groups, tuple)
+    assert isinstance(first.names, tuple)
+
+
+def test_labels_are_taken_with_every_field() -> None:
+    whole = with_every_field()
+    kept = whole.with_labels(["e", "person"])
+    assert kept.labels == ("e", "person")
+    for name in ("scores", "targets", "ignored", "sigma"):
+        np.testing.assert_array_equal(getattr(kept, name), getattr(whole, name)[:, [4, 0]])
+    for name in ("names", "groups", "features", "unfamiliarity", "feature_summary"):
+        assert getattr(kept, name) is getattr(whole, name)
+
+
+def test_parts_without_groups_or_ignored_pairs_are_joined_with_those_that_have_them() -> None:
+    whole = with_every_field()
+    plain = replace(whole, groups=None, ignored=None, sigma=None)
+    joined = Predictions.concat([whole, plain])
+    assert joined.groups == whole.groups + ("",) * 200
+    assert not joined.ignored[200:].any()
+    np.testing.assert_array_equal(joined.ignored[:200], whole.ignored)
+    assert joined.sigma is None
+    assert Predictions.concat([plain, plain]).groups is None
+    assert Predictions.concat([plain, plain]).ignored is None
+    with pytest.raises(InputError, match="predictions of different labels cannot be joined"):
+        Predictions.concat([whole, whole.with_labels(["d"])])
+
+
+def test_predictions_of_a_split_have_what_the_split_says() -> None:
+    whole = with_every_field()
+    images = ArrayImages(np.zeros((200, 2, 2), dtype=np.uint8), "drawn")
+    split = Split(images, whole.targets, whole.ignored, np.array(whole.groups))
+    found = Predictions.of_split(whole.labels, split, whole.scores, sigma=whole.sigma)
+    names = tuple(images.name(row) for row in range(200))
+    assert_equal_fields(
+        found, replace(whole, names=names, features=None, unfamiliarity=None, feature_summary=None)
+    )
+    rows = np.array([5, 3, 190])
+    of_rows = Predictions.of_split(whole.labels, split, whole.scores[rows], rows, sigma=whole.sigma[rows])
+    assert_equal_fields(of_rows, found.take(rows))
+
+
+def test_a_saved_file_gives_the_same_predictions(tmp_path: Path) -> None:
+    original = with_every_field()
     original.save(tmp_path / "val.npz")
     loaded = Predictions.load(tmp_path / "val.npz")
     assert loaded.labels == original.labels

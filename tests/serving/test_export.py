@@ -15,7 +15,8 @@ from sklearn.metrics import average_precision_score
 
 import kmcl.serving.export
 from kmcl.cli.export import export
-from kmcl.data import open_dataset
+from kmcl.data import Split, open_dataset
+from kmcl.data.arrays import ArrayImages
 from kmcl.errors import InputError
 from kmcl.methods import read_options
 from kmcl.models.description import FittedPart
@@ -263,13 +264,19 @@ def test_the_cost_in_map_is_paired_and_signed(scenes):
     targets = (random.random((20, 2)) < 0.4).astype(np.int8)
     score = (0.8 * targets + 0.2 * random.random((20, 2))).astype(np.float32)
     worse = np.stack([score[:, 0], 1 - score[:, 1]], axis=1)
-    images = CheckImages("scenes", scenes, targets)
+    split = Split(ArrayImages(np.zeros((20, 4, 4), dtype=np.uint8), "scenes"), targets)
+    images = CheckImages("scenes", scenes, split)
     cost = images.compare(BatchScores(score, score, None), BatchScores(worse, worse, None), ("a", "b"))
     lost = 1 - average_precision_score(targets[:, 1], worse[:, 1])
     assert cost.original == 1
     assert cost.cost == pytest.approx(lost / 2)
     assert cost.exported == pytest.approx(1 - lost / 2)
     assert 0 < cost.low < cost.cost < cost.high
+    of_patients = replace(split, groups=np.repeat(["a", "b", "c", "d"], 5))
+    paired = CheckImages("scenes", scenes, of_patients).predictions(
+        BatchScores(score, score, None), ("a", "b")
+    )
+    assert paired.groups == tuple("a" * 5 + "b" * 5 + "c" * 5 + "d" * 5)
     assert (
         CheckImages("scenes", scenes).compare(
             BatchScores(score, score, None), BatchScores(score, score, None), ("a", "b")

@@ -29,6 +29,7 @@ from kmcl.reports import write_report
 from kmcl.serving.image_predictor import ImagePredictor
 from kmcl.training.lightning import Callback
 from kmcl.training.normalisation import vector_normalisation
+from kmcl.training.other_data import predict_other_data
 from kmcl.training.planning import plan_run
 from kmcl.training.recipes import choose_for_study
 from kmcl.training.resolution import Given, resolve_settings
@@ -184,6 +185,32 @@ def test_other_data_are_evaluated_and_other_lengths_refused(run: Path, tmp_path:
         kmcl.evaluate(run, data=f"features:{longer}", split="all", progress=False)
     with pytest.raises(InputError, match="the model takes feature vectors, and the data are images"):
         kmcl.evaluate(run, data=Dataset("x", LABELS, _digits()), split="test", progress=False)
+
+
+@pytest.mark.parametrize("split", ["test", "all"])
+def test_patients_of_other_data_are_resampled_whole(run: Path, tmp_path: Path, split: str) -> None:
+    """Eight rows of each of 30 patients, every fourth of which is in val."""
+    vectors, targets = vectors_and_targets(30, seed=1)
+    patients = np.repeat([f"patient {number}" for number in range(30)], 8)
+    parts = np.where(np.arange(30) % 4 == 0, "val", "test").repeat(8)
+    changes = {"features": vectors.repeat(8, axis=0), "targets": targets.repeat(8, axis=0), "split": parts}
+
+    def interval(name: str, **groups: object) -> tuple[float, float]:
+        other = write_archive(tmp_path / name, 240, **changes, **groups)
+        arguments = ["evaluate", str(run), "--data", f"features:{other}", "--split", split, "--json"]
+        found = CliRunner().invoke(make_app(), arguments)
+        assert found.exit_code == 0, found.output
+        stated = json.loads(found.stdout)["runs"][0]["map_interval"]
+        return stated["low"], stated["high"]
+
+    low, high = interval("patients.npz", group=patients)
+    narrow_low, narrow_high = interval("rows.npz")
+    assert high - low > 1.7 * (narrow_high - narrow_low)
+    is_taken = slice(None) if split == "all" else parts == "test"
+    predictions = predict_other_data(run / "model", f"features:{tmp_path / 'patients.npz'}", split=split)
+    of_rows = dict(zip([f"row-{number}" for number in range(240)], patients, strict=True))
+    assert predictions.predictions.groups == tuple(of_rows[name] for name in predictions.predictions.names)
+    assert len(predictions.predictions) == len(patients[is_taken])
 
 
 def _digits() -> dict[str, Split]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from kmcl.data.dataset import UNKNOWN
+from kmcl.data.dataset import UNKNOWN, Split
 from kmcl.errors import InputError
 from kmcl.storage.archives import ARCHIVE_ERRORS
 from kmcl.storage.atomic import write_with
@@ -18,6 +20,10 @@ FORMAT = "kmcl-predictions-1"
 
 Scores = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.int64]
+
+_OF_PAIRS = ("scores", "targets", "ignored", "sigma")
+_OF_IMAGES = ("names", "groups", "features", "unfamiliarity", "feature_summary", *_OF_PAIRS)
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,56 @@ class Predictions:
             self._check_unfamiliarity(self.unfamiliarity)
         if self.feature_summary is not None:
             self._check_summary(self.feature_summary)
+
+    @classmethod
+    def of_split(
+        cls, labels: Sequence[str], split: Split, scores: Scores, rows: Rows | None = None, **of_model: Any
+    ) -> Self:
+        """Scores of a split, or of some rows of it, with what the split says of these images.
+
+        of_model: other fields, of the model: sigma, features, unfamiliarity, feature_summary
+        """
+        rows = np.arange(len(split)) if rows is None else rows
+        return cls(
+            labels=tuple(labels),
+            names=tuple(split.images.name(int(row)) for row in rows),
+            scores=scores,
+            targets=split.targets[rows],
+            ignored=None if split.ignored is None else split.ignored[rows],
+            groups=None if split.groups is None else tuple(map(str, split.groups[rows])),
+            **of_model,
+        )
+
+    @classmethod
+    def concat(cls, parts: Sequence[Self]) -> Self:
+        """The images of one part after those of the other, all of the same labels.
+
+        What a part does not have, none has; but images without groups are each by itself, and where a part
+        ignores no pair, all of its pairs take part.
+        """
+        if len({part.labels for part in parts}) != 1:
+            raise InputError("predictions of different labels cannot be joined")
+        if any(part.groups is not None for part in parts):
+            parts = [replace(part, groups=part.groups or ("",) * len(part)) for part in parts]
+        if any(part.ignored is not None for part in parts):
+            parts = [part._with_ignored() for part in parts]
+        values = {name: [getattr(part, name) for part in parts] for name in _OF_IMAGES}
+        return cls(parts[0].labels, **{name: _joined(each) for name, each in values.items()})
+
+    def take(self, rows: Rows) -> Self:
+        """Some of the images, in the given order."""
+        values = {name: getattr(self, name) for name in _OF_IMAGES}
+        return replace(self, **{name: _taken(value, rows) for name, value in values.items()})
+
+    def with_labels(self, labels: Sequence[str]) -> Self:
+        """Some of the labels, in the given order."""
+        columns = [self.labels.index(label) for label in labels]
+        values = {name: getattr(self, name) for name in _OF_PAIRS}
+        kept = {
+            name: None if value is None else np.ascontiguousarray(value[:, columns])
+            for name, value in values.items()
+        }
+        return replace(self, labels=tuple(labels), **kept)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -151,6 +207,11 @@ class Predictions:
         except InputError as error:
             raise InputError(f"{path}: {error}") from error
 
+    def _with_ignored(self) -> Self:
+        if self.ignored is not None:
+            return self
+        return replace(self, ignored=np.zeros(self.targets.shape, dtype=np.bool_))
+
     def _check_unfamiliarity(self, values: Scores) -> None:
         if values.shape != (len(self.names),) or values.dtype != np.float32:
             raise InputError(
@@ -181,6 +242,18 @@ class Predictions:
             f"{argument} must be {bound}, got {array[row, column]} "
             f"for image {self.names[row]!r} and label {self.labels[column]!r}"
         )
+
+
+def _joined(values: Sequence[Any]) -> Any:
+    if any(value is None for value in values):
+        return None
+    return tuple(chain(*values)) if isinstance(values[0], tuple) else np.concatenate(values)
+
+
+def _taken(values: Any, rows: Rows) -> Any:
+    if isinstance(values, tuple):
+        return tuple(values[int(row)] for row in rows)
+    return None if values is None else values[rows]
 
 
 def _strings(array: npt.NDArray[Any]) -> tuple[str, ...]:

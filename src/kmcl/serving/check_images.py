@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from kmcl.data import Split, open_dataset
-from kmcl.data.selection import with_unknown_labels
+from kmcl.data.selection import select, with_unknown_labels
 from kmcl.data.vectors import feature_dim_of, take_vectors
 from kmcl.errors import InputError
 from kmcl.evaluation.bootstrap import compare_map
@@ -28,20 +27,18 @@ LARGEST_DIGITS_CHECK = 500
 class CheckImages:
     """source: a description for messages.
 
-    targets: N x L of the model's own labels, and `ignored` with them, as in `Split`; None where unknown
+    split: the images' own, with targets of the model's labels; None where these are unknown
     """
 
     source: str
     images: Samples
-    targets: npt.NDArray[np.int8] | None = None
-    ignored: npt.NDArray[np.bool_] | None = None
+    split: Split | None = None
 
     def predictions(self, scores: BatchScores, labels: tuple[str, ...]) -> Predictions | None:
         """A model's scores on these images with their targets; None where these are unknown."""
-        if self.targets is None:
+        if self.split is None:
             return None
-        names = tuple(f"image {row}" for row in range(len(self.images)))
-        return Predictions(labels, names, np.asarray(scores.score), self.targets, self.ignored)
+        return Predictions.of_split(labels, self.split, np.asarray(scores.score))
 
     def compare(
         self, original: BatchScores, exported: BatchScores, labels: tuple[str, ...]
@@ -81,8 +78,7 @@ def find_check_images(folder: Path, predictor: ImagePredictor, limit: int) -> Ch
         digits = open_dataset("digits", size=max(10, 3 * limit)).splits["test"]
         return CheckImages("scenes of the embedded digits", _load(digits, predictor, range(limit))[0])
     images, kept = _load(split, predictor, range(min(limit, len(split))))
-    ignored = None if split.ignored is None else split.ignored[kept]
-    return CheckImages(source, images, split.targets[kept], ignored)
+    return CheckImages(source, images, select(split, np.array(kept)))
 
 
 def _split_of_run(folder: Path, labels: tuple[str, ...]) -> tuple[Split | None, str]:

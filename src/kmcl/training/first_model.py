@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from kmcl.data import Dataset
-from kmcl.data.dataset import Split
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import mean_average_precision
 from kmcl.methods import find_method, read_options
@@ -19,7 +18,7 @@ from kmcl.models.classifier import Classifier
 from kmcl.models.description import FittedPart, ModelDescription
 from kmcl.models.folder import save_model
 from kmcl.posthoc.frozen_gp import FrozenFeatureGP
-from kmcl.training.cached_batches import Features, Indices
+from kmcl.training.cached_batches import Features
 from kmcl.training.feature_cache import FeatureCache
 from kmcl.training.finalise import completed_rules
 from kmcl.training.settings import TrainingSettings
@@ -76,7 +75,7 @@ def save_first_model(
     part.set_weight(1.0)
     first.posthoc[PART] = part
     logits = part(_observe(first, part, val_rows, device)).cpu()
-    predictions = _predictions(dataset.labels, val, val_indices, logits)
+    predictions = Predictions.of_split(dataset.labels, val, logits.sigmoid().numpy(), val_indices)
     rules, _ = completed_rules(description.rules, settings, train.targets, val=predictions)
     fitted = (FittedPart(PART, part.sizes),)
     save_model(folder, first, replace(description, method=options, rules=rules, posthoc=fitted))
@@ -92,14 +91,3 @@ def _observe(classifier: Classifier, part: FrozenFeatureGP, rows: Features, devi
             raise RuntimeError("rows always come with taps")
         seen.append(part.statistics(encoded.taps))
     return torch.cat(seen)
-
-
-def _predictions(labels: tuple[str, ...], split: Split, indices: Indices, logits: Tensor) -> Predictions:
-    return Predictions(
-        labels=labels,
-        names=tuple(split.images.name(int(index)) for index in indices),
-        scores=logits.sigmoid().numpy(),
-        targets=split.targets[indices],
-        ignored=None if split.ignored is None else split.ignored[indices],
-        groups=None if split.groups is None else tuple(map(str, split.groups[indices])),
-    )

@@ -57,16 +57,13 @@ def predict_split(
         if on_progress is not None:
             on_progress(len(batch.indices))
     rows = torch.cat(indices).numpy() if indices else np.empty(0, dtype=np.int64)
-    num_labels = len(labels)
-    return Predictions(
-        labels=labels,
-        names=tuple(split.images.name(int(row)) for row in rows),
-        scores=torch.cat(scores).numpy() if scores else np.empty((0, num_labels), dtype=np.float32),
-        targets=split.targets[rows],
-        ignored=None if split.ignored is None else split.ignored[rows],
+    return Predictions.of_split(
+        labels,
+        split,
+        torch.cat(scores).numpy() if scores else np.empty((0, len(labels)), dtype=np.float32),
+        rows,
         sigma=torch.cat(sigmas).numpy() if sigmas else None,
         features=torch.cat(features).numpy() if features else None,
-        groups=None if split.groups is None else tuple(map(str, split.groups[rows])),
         unfamiliarity=torch.cat(unfamiliarity).numpy() if unfamiliarity else None,
         feature_summary=torch.cat(summaries).numpy() if summaries else None,
     )

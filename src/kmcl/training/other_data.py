@@ -82,9 +82,8 @@ def predict_other_data(
         _predict(classifier, description.labels, dataset, name, console or Console(quiet=True))
         for name in _split_names(dataset, split)
     ]
-    columns = [description.labels.index(label) for label in shared]
     return OtherPredictions(
-        _of_labels(_joined(found), columns),
+        Predictions.concat(found).with_labels(shared),
         tuple(label for label in dataset.labels if label not in description.labels),
         tuple(label for label in description.labels if label not in shared),
     )
@@ -121,30 +120,3 @@ def _matched(values: Any, theirs: tuple[str, ...], ours: tuple[str, ...], missin
         if label in theirs:
             columns[:, place] = values[:, theirs.index(label)]
     return columns
-
-
-def _joined(parts: list[Predictions]) -> Predictions:
-    def stack(name: str) -> Any:
-        arrays = [getattr(part, name) for part in parts]
-        return None if any(array is None for array in arrays) else np.concatenate(arrays)
-
-    stacked = ("scores", "targets", "ignored", "sigma", "features", "unfamiliarity", "feature_summary")
-    arrays = {name: stack(name) for name in stacked}
-    return Predictions(parts[0].labels, tuple(name for part in parts for name in part.names), **arrays)
-
-
-def _of_labels(predictions: Predictions, columns: list[int]) -> Predictions:
-    def pick(values: Any) -> Any:
-        return None if values is None else np.ascontiguousarray(values[:, columns])
-
-    return Predictions(
-        tuple(predictions.labels[column] for column in columns),
-        predictions.names,
-        pick(predictions.scores),
-        pick(predictions.targets),
-        pick(predictions.ignored),
-        pick(predictions.sigma),
-        predictions.features,
-        unfamiliarity=predictions.unfamiliarity,
-        feature_summary=predictions.feature_summary,
-    )

@@ -32,15 +32,8 @@ def refuse_impossible(wish: GuaranteeWish, dataset: Dataset) -> None:
             f"{wish} cannot be guaranteed: it needs a val split, and {dataset.name} has none; "
             "-o val_fraction=0.2 cuts one where the reader has that option"
         )
-    targets_alone = Predictions(
-        labels=dataset.labels,
-        names=("",) * len(split),
-        scores=np.zeros(split.targets.shape, dtype=np.float32),
-        targets=split.targets,
-        ignored=split.ignored,
-        groups=None if split.groups is None else tuple(map(str, split.groups)),
-    )
-    refuse_small_val(targets_alone, wish)
+    no_scores = np.zeros(split.targets.shape, dtype=np.float32)
+    refuse_small_val(Predictions.of_split(dataset.labels, split, no_scores), wish)
 
 
 def rules_for_wish(rules: LabelRules, wish: GuaranteeWish, source: Path) -> LabelRules:

@@ -248,13 +248,7 @@ class ClassificationTask(LightningModule):
 
     def _val_predictions(self, split: Split, indices: Tensor, scores: Tensor) -> Predictions:
         rows, first = np.unique(indices.cpu().numpy(), return_index=True)
-        return Predictions(
-            labels=self.labels,
-            names=tuple(map(str, rows)),
-            scores=scores.cpu().numpy()[first],
-            targets=split.targets[rows],
-            ignored=None if split.ignored is None else split.ignored[rows],
-        )
+        return Predictions.of_split(self.labels, split, scores.cpu().numpy()[first], rows)
 
     def _gather(self, parts: list[Tensor]) -> Tensor:
         """Rows gathered from all processes, whose numbers of rows may differ."""
