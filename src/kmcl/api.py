@@ -7,7 +7,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from kmcl.evaluation import Evaluation, Predictions
     from kmcl.serving import Predictor
     from kmcl.studies.results import StudyResult
+    from kmcl.training.resolution import Given
     from kmcl.training.run_folder import RunFolder
     from kmcl.training.settings import TrainingSettings
 
@@ -102,7 +102,7 @@ def train(
     data:     a dataset spec such as "table:labels.csv", a `Dataset`, or a DataFrame with an image column
     method:   one of `kmcl.methods.METHODS`; kmcl if not given
     encoder:  a name of timm or of a plug-in, or a module of your own that maps images to a feature map
-    output:   folder of the run; a new one below `runs` if not given
+    output:   folder of the run; runs/DATA-METHOD-seedN-DATE-TIME if not given
     preset:   default, paper or released
     config:   a YAML file of settings, over the preset
     options:  of the dataset's reader, as in {"val_fraction": 0.2}
@@ -111,16 +111,18 @@ def train(
 
     Returns the run when it is finished. An interrupted one is continued by `resume`.
     """
+    from kmcl.data import Dataset
     from kmcl.encoders.module_encoder import module_name
+    from kmcl.training.launcher import is_first_process
     from kmcl.training.planning import plan_run, print_header
     from kmcl.training.resolution import read_given
     from kmcl.training.run_folder import RunFolder
+    from kmcl.training.starting import choose_folder
     from kmcl.training.train import train as run_training
 
     module = None if encoder is None or isinstance(encoder, str) else encoder
-    folder = _new_folder(data, method) if output is None else Path(output)
-    RunFolder(folder).refuse_existing()
-    spec, reader_options, dataset = _data_settings(data, options, folder)
+    dataset = data if isinstance(data, Dataset) else None
+    spec, reader_options = _data_settings(data, options)
     flags = {
         **settings,
         "method": method,
@@ -129,8 +131,12 @@ def train(
     }
     began = time.monotonic()
     console = _console(progress)
+    given = read_given(spec, preset, None if config is None else Path(config), flags)
+    folder = choose_folder(None if output is None else Path(output), given.check())
+    if is_first_process():
+        RunFolder(folder).refuse_existing()
+    given = _with_table(given, data, options, folder)
     try:
-        given = read_given(spec, preset, None if config is None else Path(config), flags)
         plan = plan_run(given, dataset)
         print_header(console, plan, folder)
         run_training(plan.settings, folder, console, dataset=plan.dataset, encoder=module, began=began)
@@ -242,6 +248,7 @@ def compare(
     folder gets table.md, table.csv, results.json and the figure; the same call again continues an interrupted
     study.
     """
+    from kmcl.data import Dataset
     from kmcl.reports.study_figures import run_drawn_study
     from kmcl.studies.equal_search import parse_search
     from kmcl.studies.plan import check_options_are_used, default_folder, make_plan
@@ -250,17 +257,19 @@ def compare(
 
     if _is_frame(data) and output is None:
         raise InputError("output must be given where the data are a DataFrame")
-    folder = None if output is None else Path(output)
-    spec, reader_options, dataset = _data_settings(data, options, folder or Path())
-    if dataset is not None:
+    if isinstance(data, Dataset):
         raise InputError(
             "compare trains in processes of their own, which cannot share a Dataset in memory; give a "
             "dataset spec or a DataFrame"
         )
+    spec, reader_options = _data_settings(data, options)
     variants = parse_variants(methods)
     check_options_are_used(settings, variants)
     flags = {**settings, "data_options": reader_options or None}
     given = read_given(spec, preset, None if config is None else Path(config), flags)
+    folder = None if output is None else Path(output)
+    if folder is not None:
+        given = _with_table(given, data, options, folder)
     searched = None if search is None else parse_search(search)
     plan = make_plan("compare", {**given.options, **given.values}, variants, seeds, reference, searched)
     return run_drawn_study(plan, folder or default_folder(plan), jobs=jobs, console=_console(progress))
@@ -310,29 +319,30 @@ def _texts(paths: str | Path | Sequence[str | Path]) -> list[str]:
     return [str(paths)] if isinstance(paths, str | Path) else [str(path) for path in paths]
 
 
-def _data_settings(
-    data: Any, options: Mapping[str, Any] | None, folder: Path
-) -> tuple[str, dict[str, Any], Dataset | None]:
-    """Spec and options that the settings record, and the dataset where it cannot be opened by these.
-
-    A DataFrame becomes a table in the folder, so that reports and a resumed run find the data.
-    """
-    from kmcl.data import Dataset, open_dataset
+def _data_settings(data: Any, options: Mapping[str, Any] | None) -> tuple[str, dict[str, Any]]:
+    """Spec and options that the settings record; the spec of a DataFrame is a name, until `_with_table`."""
+    from kmcl.data import Dataset
+    from kmcl.data.table_writing import READER_OPTIONS
     from kmcl.training.run_data import IN_MEMORY
 
-    given = dict(options or {})
     if isinstance(data, Dataset):
-        if given:
-            raise InputError(f"a Dataset takes no options; got {', '.join(given)}")
-        return f"{IN_MEMORY}{data.name}", {}, data
-    if not _is_frame(data):
-        return str(data), given, None
-    from kmcl.data.table_writing import READER_OPTIONS, write_table
+        if options:
+            raise InputError(f"a Dataset takes no options; got {', '.join(options)}")
+        return f"{IN_MEMORY}{data.name}", {}
+    return ("table:dataframe", dict(READER_OPTIONS)) if _is_frame(data) else (str(data), dict(options or {}))
+
+
+def _with_table(given: Given, data: Any, options: Mapping[str, Any] | None, folder: Path) -> Given:
+    """With a DataFrame as a table in the folder, so that reports and a resumed run find the data."""
+    from kmcl.data import open_dataset
+    from kmcl.data.table_writing import write_table
     from kmcl.training.run_folder import TABLE_FILE
 
+    if not _is_frame(data):
+        return given
     table = folder.absolute() / TABLE_FILE
-    write_table(open_dataset(data, **given), table)
-    return f"table:{table}", dict(READER_OPTIONS), None
+    write_table(open_dataset(data, **dict(options or {})), table)
+    return given._replace(values={**given.values, "data": f"table:{table}"})
 
 
 def _remove_table(folder: Path) -> None:
@@ -346,12 +356,6 @@ def _remove_table(folder: Path) -> None:
 
 def _is_frame(data: object) -> bool:
     return type(data).__name__ == "DataFrame"
-
-
-def _new_folder(data: object, method: str | None) -> Path:
-    name = str(data) if isinstance(data, str | Path) else getattr(data, "name", "dataframe")
-    stem = Path(str(name).split(":", 1)[-1]).stem or "data"
-    return Path("runs") / f"{stem}-{method or 'kmcl'}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
 def _console(progress: bool) -> Any:

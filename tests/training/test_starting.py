@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import errno
 import io
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +33,7 @@ from kmcl.training.run_data import RunData
 from kmcl.training.run_folder import RunFolder
 from kmcl.training.starting import with_absolute_paths
 from kmcl.training.train import resume, train
+from planned_runs import Planned, planning_only
 
 BUDGET = {"encoder": "small_convnet", "image_size": 16, "epochs": 1, "workers": 0, "batch_size": 4}
 
@@ -55,6 +58,28 @@ def test_the_header_has_the_notes_of_the_reader():
     console = Console(file=io.StringIO(), width=200)
     print_header(console, Plan(resolve_settings("digits"), dataset, "recipe"), Path("runs/x"))
     assert "note    left out: [two] files\n" in console.file.getvalue()
+
+
+def test_command_and_function_name_the_folder_of_a_run_alike(table: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("method: asl\noptimisation:\n  seed: 3\n")
+    starts = {
+        "my": [
+            lambda: make_app(["train"])(["train", "my.csv", "--config", "mine.yaml"], standalone_mode=False),
+            lambda: kmcl.train("my.csv", config="mine.yaml"),
+        ],
+        "dataframe": [lambda: kmcl.train(pd.read_csv("my.csv"), config="mine.yaml")],
+        "pictures": [
+            lambda: kmcl.train(open_dataset(pd.read_csv("my.csv"), name="pictures"), config="mine.yaml")
+        ],
+    }
+    for data, calls in starts.items():
+        for call in calls:
+            said = io.StringIO()
+            with planning_only(), contextlib.redirect_stdout(said), pytest.raises(Planned):
+                call()
+            folder = said.getvalue().partition("\nfolder  ")[2].partition("\n")[0]
+            assert re.fullmatch(rf"runs/{data}-asl-seed3-\d{{8}}-\d{{6}}", folder)
 
 
 def test_paths_become_absolute(tmp_path: Path, monkeypatch):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import time
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Optional
 
@@ -14,19 +12,15 @@ from kmcl.cli.data_arguments import OptionArgument, parse_dataset_options
 from kmcl.cli.interruption import INTERRUPTED, TERMINATED, exiting_on_sigterm, leave_at_once
 from kmcl.cli.settings_flags import with_settings_flags
 from kmcl.errors import InputError
-from kmcl.training.launcher import find_launched, is_first_process, is_restart
+from kmcl.training.launcher import is_first_process, is_restart
 from kmcl.training.presets import PRESETS
 from kmcl.training.resolution import read_given, shown_settings
 from kmcl.training.run_folder import RunFolder
-from kmcl.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from kmcl.training.planning import Plan
-
-FOLDER_VARIABLE = "KMCL_RUN_FOLDER"
-"""The run's folder, for the processes that a distributed run starts on this machine."""
 
 
 def train_command(
@@ -38,7 +32,10 @@ def train_command(
     ] = None,
     preset: Annotated[str, typer.Option(help=f"Starting point: {', '.join(PRESETS)}.")] = "default",
     config: Annotated[Optional[Path], typer.Option(help="YAML file of settings, over the preset.")] = None,  # noqa: UP045
-    output: Annotated[Path | None, typer.Option(help="Folder of the run.", show_default="runs/...")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the run.", show_default="runs/DATA-METHOD-seedN-DATE-TIME"),
+    ] = None,
     resume: Annotated[Optional[Path], typer.Option(metavar="RUN", help="Continue this run.")] = None,  # noqa: UP045
     option: OptionArgument = None,
     show_settings: Annotated[
@@ -67,8 +64,9 @@ def train_command(
         return
 
     from kmcl.training.planning import plan_run, print_header
+    from kmcl.training.starting import choose_folder
 
-    folder = _choose_folder(output, given.check())
+    folder = choose_folder(output, given.check())
     run = RunFolder(folder)
     if run.settings_file.is_file() and is_restart(finished=run.metrics_file.is_file()):
         if is_first_process():
@@ -151,24 +149,6 @@ def _say_how_to_continue(folder: Path) -> None:
         typer.echo(f"No epoch was finished; start again with: kmcl train --resume {folder}", err=True)
     if (folder / "model" / "model.json").is_file():
         typer.echo(f"The best model so far can be used: kmcl predict {folder} IMAGES", err=True)
-
-
-def _choose_folder(output: Path | None, settings: TrainingSettings) -> Path:
-    if output is not None:
-        return output
-    if FOLDER_VARIABLE in os.environ:
-        return Path(os.environ[FOLDER_VARIABLE])
-    launched = find_launched()
-    if "WORLD_SIZE" in os.environ or (launched is not None and launched.num_processes > 1):
-        raise InputError(
-            "--output must be given where several processes start the same command (torchrun, SLURM)"
-        )
-    spec = settings.data.spec
-    data = Path(spec.split(":", 1)[-1]).stem or spec
-    started = datetime.now().strftime("%Y%m%d-%H%M%S")
-    folder = Path("runs") / f"{data}-{settings.method.name}-seed{settings.optimisation.seed}-{started}"
-    os.environ[FOLDER_VARIABLE] = str(folder)
-    return folder
 
 
 train = with_settings_flags(train_command)

@@ -22,6 +22,11 @@ class DatasetSpec:
         return self.kind if self.location is None else f"{self.kind}:{self.location}"
 
 
+def short_name(spec: str) -> str:
+    """What runs and studies of the data are named by: `labels` of `table:data/labels.csv`."""
+    return Path(spec.split(":", 1)[-1]).stem or spec
+
+
 def parse_dataset_spec(spec: str, kinds: Iterable[str]) -> DatasetSpec:
     """Split a dataset spec into kind and location; raises InputError for a kind that is not among `kinds`.
 

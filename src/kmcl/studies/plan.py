@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from kmcl.data.spec import short_name
 from kmcl.errors import InputError, suggest
 from kmcl.methods import find_method, methods_with
 from kmcl.posthoc.registry import read_parts
@@ -165,8 +166,7 @@ def default_folder(plan: StudyPlan) -> Path:
     if plan.search is not None:
         values["search"] = str(plan.search)
     digest = hashlib.sha256(yaml.safe_dump(values).encode()).hexdigest()[:8]
-    spec = str(plan.values["data"])
-    data = Path(spec.split(":", 1)[-1]).stem or spec
+    data = short_name(str(plan.values["data"]))
     return Path("runs") / f"{plan.kind.replace(' ', '-')}-{data}-{digest}"
 
 

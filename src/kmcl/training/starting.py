@@ -6,19 +6,42 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 from kmcl.data.readers.registry import READERS
-from kmcl.data.spec import DatasetSpec, parse_dataset_spec
+from kmcl.data.spec import DatasetSpec, parse_dataset_spec, short_name
 from kmcl.errors import InputError
 from kmcl.storage.atomic import WriteError
 from kmcl.storage.s3 import s3_location
 from kmcl.training.accelerators import check_accelerator
+from kmcl.training.launcher import find_launched, is_first_process
 from kmcl.training.run_data import IN_MEMORY
 from kmcl.training.run_folder import TABLE_FILE, RunFolder
 from kmcl.training.settings import TrainingSettings
 from kmcl.training.sharding import check_sharding
 from kmcl.training.tracking import check_tracking
+
+FOLDER_VARIABLE = "KMCL_RUN_FOLDER"
+"""The folder of the run, for the processes that a distributed run starts on this machine."""
+
+
+def choose_folder(output: Path | None, settings: TrainingSettings) -> Path:
+    """The folder of a new run: the one given, or one below `runs` with data, method, seed and time."""
+    if output is not None:
+        return output
+    if not is_first_process() and FOLDER_VARIABLE in os.environ:
+        return Path(os.environ[FOLDER_VARIABLE])
+    launched = find_launched()
+    if "WORLD_SIZE" in os.environ or (launched is not None and launched.num_processes > 1):
+        raise InputError(
+            "--output must be given where several processes start the same command (torchrun, SLURM)"
+        )
+    data, method = short_name(settings.data.spec), settings.method.name
+    started = datetime.now().strftime("%Y%m%d-%H%M%S")
+    folder = Path("runs") / f"{data}-{method}-seed{settings.optimisation.seed}-{started}"
+    os.environ[FOLDER_VARIABLE] = str(folder)
+    return folder
 
 
 def check_machine(settings: TrainingSettings) -> None:
