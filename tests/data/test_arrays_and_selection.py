@@ -68,13 +68,15 @@ def test_joined_splits_keep_every_column() -> None:
     assert joined.trusted_targets[:, 0].tolist() == [-1] * 5 + [1, 3, 5, 7]
 
 
-def test_joined_splits_ignore_what_some_of_them_ignore_and_have_groups_where_all_have() -> None:
+def test_joined_splits_ignore_what_some_of_them_ignore_and_keep_the_groups_of_each() -> None:
     whole = numbered_split(4)
     bare = replace(whole, ignored=None, groups=None, lines=None)
     joined = join_splits(Dataset("numbers", ("a",), {"train": bare, "test": whole}))
     assert joined.ignored is not None
     assert joined.ignored[:, 0].tolist() == [False] * 4 + [True, False, True, False]
-    assert joined.groups is None
+    assert joined.groups is not None
+    assert whole.groups is not None
+    assert joined.groups.tolist() == [""] * 4 + whole.groups.tolist()
     assert joined.lines is None
     assert join_splits(Dataset("numbers", ("a",), {"train": bare, "test": bare})).ignored is None
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from kmcl.data import open_dataset
 from kmcl.data.dataset import Dataset, Split
+from kmcl.data.groups import named_groups
 from kmcl.data.readers.row_problems import RowError
 from kmcl.data.target_pairs import count_images
 from kmcl.data.vectors import feature_dim, feature_dim_of, take_vectors
@@ -153,10 +154,10 @@ def _shared_groups(dataset: Dataset) -> Iterator[Problem]:
     for name, split in dataset.splits.items():
         if split.groups is None:
             continue
-        groups, rows = np.unique(split.groups, return_index=True)
-        for group, row in zip(groups.tolist(), rows.tolist(), strict=True):
+        for group in named_groups(split.groups):
             other = first_split.setdefault(group, name)
-            if group and other != name:
+            if other != name:
+                row = int(np.flatnonzero(split.groups == group)[0])
                 message = f"group {group!r} has images in {other} and in {name}"
                 yield _problem(dataset, "group in two splits", message, name, row)
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kmcl.data.dataset import UNKNOWN, Dataset, Split
+from kmcl.data.groups import named_groups
 from kmcl.data.label_correlations import PairNumbers
 from kmcl.data.target_pairs import Counts, blocks_of_rows, count_images
 from kmcl.data.vectors import feature_dim
@@ -127,7 +128,7 @@ def _summarise(name: str, split: Split, counted: _Counts) -> SplitSummary:
         num_images=len(split),
         num_unlabelled=int((counted.num_carried == 0).sum()),
         labels_per_image=float(counted.num_carried.mean()) if len(split) else 0.0,
-        num_groups=None if split.groups is None else len(np.unique(split.groups)),
+        num_groups=len(named_groups(split.groups)) or None,
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from kmcl.data.dataset import UNKNOWN, Dataset, ImageStore, Split
+from kmcl.data.groups import join_groups, units_of_rows
 from kmcl.errors import InputError
 
 BLOCK_LABELS = 128
@@ -60,7 +60,7 @@ class JoinedImages:
 def join_splits(dataset: Dataset) -> Split:
     """One split with the rows of all, in the dataset's order.
 
-    Groups and lines are None where a split has none; a split without `ignored` ignores nothing.
+    Lines are None where a split has none; a split without `ignored` ignores nothing.
     """
     splits = list(dataset.splits.values())
     ignored = None
@@ -68,19 +68,14 @@ def join_splits(dataset: Dataset) -> Split:
         ignored = np.concatenate(
             [np.zeros(s.targets.shape, np.bool_) if s.ignored is None else s.ignored for s in splits]
         )
+    lines = [split.lines for split in splits if split.lines is not None]
     return Split(
         images=JoinedImages([split.images for split in splits]),
         targets=np.concatenate([split.targets for split in splits]),
         ignored=ignored,
-        groups=_joined([split.groups for split in splits]),
-        lines=_joined([split.lines for split in splits]),
+        groups=join_groups(splits),
+        lines=np.concatenate(lines) if len(lines) == len(splits) else None,
     )
-
-
-def _joined(arrays: Sequence[npt.NDArray[Any] | None]) -> npt.NDArray[Any] | None:
-    """None where one of them is."""
-    present = [array for array in arrays if array is not None]
-    return np.concatenate(present) if len(present) == len(arrays) else None
 
 
 def with_unknown_labels(split: Split, number: int) -> Split:
@@ -149,13 +144,11 @@ def take_fraction(split: Split, fraction: float, seed: int) -> Split:
     """
     if not 0 < fraction <= 1:
         raise InputError(f"fraction must be above 0 and at most 1, got {fraction}")
-    group_of_row = np.arange(len(split))
-    if split.groups is not None:
-        group_of_row = np.unique(split.groups, return_inverse=True)[1].reshape(-1)
-    sizes = np.bincount(group_of_row)
+    unit_of_row = units_of_rows(split.groups, len(split))
+    sizes = np.bincount(unit_of_row)
     order = np.random.default_rng(seed).permutation(len(sizes))
     wanted = max(1, round(fraction * len(split)))
-    num_groups = max(1, int(np.searchsorted(np.cumsum(sizes[order]), wanted, side="right")))
+    num_units = max(1, int(np.searchsorted(np.cumsum(sizes[order]), wanted, side="right")))
     is_chosen = np.zeros(len(sizes), dtype=bool)
-    is_chosen[order[:num_groups]] = True
-    return select(split, np.flatnonzero(is_chosen[group_of_row]))
+    is_chosen[order[:num_units]] = True
+    return select(split, np.flatnonzero(is_chosen[unit_of_row]))

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kmcl.data.dataset import Split
+from kmcl.data.groups import units_of_rows
 from kmcl.data.readers.options import CutOptions, DrawOptions, ReaderOptions
 from kmcl.data.selection import divide_in_place, select_parts, take_subset
 from kmcl.data.target_pairs import Counts, present_pairs
@@ -34,9 +35,7 @@ def stratify(
     returns:   N numbers of parts.
     """
     rng = np.random.default_rng(seed)
-    unit_of_row = np.arange(len(targets))
-    if groups is not None:
-        unit_of_row = np.unique(groups, return_inverse=True)[1].reshape(-1)
+    unit_of_row = units_of_rows(groups, len(targets))
     num_units = int(unit_of_row.max(initial=-1)) + 1
     size_of_unit = np.bincount(unit_of_row, minlength=num_units)
     carried = _count_labels(targets, unit_of_row, num_units)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 from kmcl.data.dataset import UNKNOWN, Dataset
+from kmcl.data.groups import join_groups
 from kmcl.errors import InputError
 from kmcl.storage.atomic import write_text
 
@@ -31,8 +33,9 @@ def write_table(dataset: Dataset, path: Path, images_from: Path | None = None) -
 
 def table_cells(dataset: Dataset, images_from: Path | None = None) -> Iterator[list[str | int]]:
     """The header and the rows of that table."""
-    has_groups = all(split.groups is not None for split in dataset.splits.values())
-    columns = [IMAGE_COLUMN, SPLIT_COLUMN, *([GROUP_COLUMN] if has_groups else [])]
+    groups = join_groups(dataset.splits.values())
+    row_of_table = count()
+    columns = [IMAGE_COLUMN, SPLIT_COLUMN, *([GROUP_COLUMN] if groups is not None else [])]
     reserved = sorted({*columns} & set(dataset.labels))
     if reserved:
         raise InputError(f"a label called {reserved[0]!r} cannot be written to a table; rename it")
@@ -43,5 +46,5 @@ def table_cells(dataset: Dataset, images_from: Path | None = None) -> Iterator[l
             image = Path(split.images.name(index)).absolute()
             if folder is not None and image.is_relative_to(folder):
                 image = image.relative_to(folder)
-            groups = [] if split.groups is None or not has_groups else [str(split.groups[index])]
-            yield [str(image), name, *groups, *("" if value == UNKNOWN else value for value in targets)]
+            group = [] if groups is None else [str(groups[next(row_of_table)])]
+            yield [str(image), name, *group, *("" if value == UNKNOWN else value for value in targets)]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kmcl.data.groups import has_groups
 from kmcl.errors import InputError
 from kmcl.evaluation.json_values import JsonObject, to_json_object
 from kmcl.evaluation.predictions import Mask, Predictions
@@ -168,7 +169,7 @@ def _draw(
         else np.full(len(combinations), np.nan),
         resamples=resample(models, combinations, units, generator, num_resamples),
         positive_units=_positive_units(positive[:, present], units),
-        num_groups=None if groups is None else units.num_units,
+        num_groups=units.num_units if has_groups(groups) else None,
     )
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kmcl.data.groups import units_of_rows
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import Values
@@ -55,7 +56,7 @@ def predicted_images(predictions: Predictions, rules: LabelRules) -> PredictedIm
 
 
 def one_of_each_group(images: PredictedImages, pattern: str) -> PredictedImages:
-    """Of the images with the same group one, drawn at random.
+    """Of the images with the same group one, drawn at random; images whose group is blank are in none.
 
     pattern: a regular expression for the part of a file's name that is the group
     """
@@ -64,14 +65,15 @@ def one_of_each_group(images: PredictedImages, pattern: str) -> PredictedImages:
         expression = re.compile(pattern)
     except re.error as error:
         raise InputError(f"group must be a regular expression; got {pattern!r}: {error}") from error
-    first_of: dict[str, int] = {}
-    for row in np.random.default_rng(0).permutation(len(images.names)):
-        name = str(images.names[row])
-        found = expression.search(PurePosixPath(name).name)
+    groups = []
+    for name in images.names:
+        found = expression.search(PurePosixPath(str(name)).name)
         if found is None:
             raise InputError(f"group {pattern!r} is not found in the name of image {name!r}")
-        first_of.setdefault(found[0], int(row))
-    return images.take(np.sort(np.fromiter(first_of.values(), dtype=np.intp)))
+        groups.append(found[0])
+    order = np.random.default_rng(0).permutation(len(groups))
+    first = np.unique(units_of_rows(groups, len(groups))[order], return_index=True)[1]
+    return images.take(np.sort(order[first]))
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from kmcl.data.groups import has_groups
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import Values
@@ -109,7 +110,7 @@ def fit_probability_intervals(
     probabilities = calibrate(logit(predictions.scores), temperatures, biases)
     weights = probabilities * (1 - probabilities) * predictions.evaluated
     information = np.einsum("bl,bli,blj->lij", weights, design, design)
-    if predictions.groups is not None:
+    if has_groups(predictions.groups):
         information /= design_effects(predictions, probabilities, design[..., :2])[:, None, None]
     return ProbabilityIntervals(np.linalg.inv(information + _PRIOR_PRECISION), means, deviations)
 

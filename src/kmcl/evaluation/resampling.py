@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kmcl.data.groups import units_of_rows
 from kmcl.evaluation.predictions import Mask, Predictions, Scores
 from kmcl.evaluation.ranking import Values
 
@@ -46,12 +47,10 @@ class Resamples(NamedTuple):
 
 
 def sampling_units(groups: Sequence[str] | None, num_images: int) -> Units:
-    """Each image by itself, or each group; an image whose group is empty is by itself."""
-    if groups is None:
-        return Units(np.arange(num_images), num_images)
-    keys = [("group", group) if group else ("image", str(image)) for image, group in enumerate(groups)]
-    index_of = {key: index for index, key in enumerate(dict.fromkeys(keys))}
-    return Units(np.array([index_of[key] for key in keys], dtype=np.int64), len(index_of))
+    """The units of `units_of_rows`, numbered in the order in which they occur."""
+    units = units_of_rows(groups, num_images)
+    first = np.unique(units, return_index=True)[1]
+    return Units(np.argsort(np.argsort(first))[units], len(first))
 
 
 def resample(

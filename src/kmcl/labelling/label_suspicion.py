@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from kmcl.data.groups import has_groups, units_of_rows
 from kmcl.data.splitting import stratify
 from kmcl.evaluation.ranking import Values
 from kmcl.labelling.label_regression import (
@@ -76,7 +77,7 @@ def suspect_labels(
     parts = [from_image - from_image.mean(axis=0), beyond]
     of_others = ~np.eye(num_labels, dtype=bool)
     allowed = [of_others, of_others]
-    if groups is not None:
+    if groups is not None and has_groups(groups):
         parts.append(_of_group(beyond, groups))
         allowed.append(np.ones((num_labels, num_labels), dtype=bool))
     evidence = np.concatenate(parts, axis=1)
@@ -107,8 +108,8 @@ def probability_of_error(probabilities: Values, targets: Targets) -> Values:
 
 
 def _of_group(values: Values, groups: npt.NDArray[np.str_]) -> Values:
-    """The mean over the other images of the group, shrunk towards 0 where these are few."""
-    group_of_row = np.unique(groups, return_inverse=True)[1].reshape(-1)
+    """The mean over the other images of the group, shrunk towards 0 where these are few; 0 in no group."""
+    group_of_row = units_of_rows(groups, len(values))
     sums = np.zeros((int(group_of_row.max()) + 1, values.shape[1]))
     np.add.at(sums, group_of_row, values)
     others = np.bincount(group_of_row)[group_of_row] - 1

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from kmcl.data.groups import units_of_rows
 from kmcl.data.splitting import stratify
 from kmcl.evaluation.ranking import Values, average_precision, operating_points
 from kmcl.kernels.targets import read_targets
@@ -31,7 +32,7 @@ def left_out_scores(
     """How much the other images suggest each label for an image, N x L; 0 is the label's frequency.
 
     The posterior mean of the Gaussian process of `FrozenFeatureGP` at each image, given the labels of all
-    images but those of its group (without groups: but its own). With P the inverse of the covariance of the
+    images but those of its group (in no group: but its own). With P the inverse of the covariance of the
     observations r, and α = P r, that mean needs no second fit:
 
         mean_G = r_G - (P_GG)⁻¹ α_G                 for a group G; r_i - α_i / P_ii for a single image i
@@ -42,7 +43,7 @@ def left_out_scores(
     targets:    N x L; 1, 0, or -1 for unknown
     groups:     N names of groups whose images must not judge each other (a patient's)
     """
-    units = np.arange(len(targets)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    units = units_of_rows(groups, len(targets))
     smoothness = best_smoothness(directions, targets, units, seed)
     num_parts = math.ceil(len(targets) / MOST_IMAGES)
     part_of_row = stratify(targets, [1 / num_parts] * num_parts, seed, groups)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from kmcl.data.groups import has_groups
 from kmcl.evaluation.contrasts import MIN_UNITS, Contrast, joint_level
 from kmcl.evaluation.leaning import LabelLeaning, measure_leaning, usual_pairs
 from kmcl.reports.blocks import Cell, Heading, Missing, Section, Table, Text, percent, slug
@@ -86,7 +87,7 @@ def _add_pairs(
             "both. Average precision is that among these images alone, both at the label's share of all "
             "images, since it would be higher where the label is more frequent. The intervals hold for all "
             "labels and the three figures jointly (95 %, Bonferroni; bootstrap over "
-            f"{'groups' if one.predictions.groups is not None else 'images'}); only differences whose "
+            f"{'groups' if has_groups(one.predictions.groups) else 'images'}); only differences whose "
             "interval excludes 0 are called a finding. Photographs with the other label can also be "
             "harder: whether the model looks at that label is what the covered images show."
         )

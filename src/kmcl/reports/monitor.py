@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kmcl.data.groups import units_of_rows
 from kmcl.evaluation.drift import (
     FALSE_ALARM_RATE,
     Check,
@@ -58,7 +59,7 @@ def monitor(
     if group is not None:
         val, new = (one_of_each_group(images, group) for images in (val, new))
     drift = find_drift(rules.labels, val, new, false_alarm_rate)
-    if group is None and of_val.groups is not None and len(set(of_val.groups)) < len(of_val):
+    if group is None and int(units_of_rows(of_val.groups, len(of_val)).max(initial=-1)) + 1 < len(of_val):
         drift = replace(drift, notes=(SEVERAL_OF_A_GROUP,))
     sections = [_summary_section(drift), _inputs_section(drift, val, new), _labels_section(drift)]
     return drift, sections

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from kmcl.data.dataset import UNKNOWN, Dataset, ImageStore, Split
+from kmcl.data.groups import has_groups
 from kmcl.data.readers.options import DrawOptions, Names
 from kmcl.data.readers.split_names import divide
 from kmcl.data.readers.table_targets import Unlisted
@@ -72,8 +73,7 @@ def dataset_from_annotations(
     for row, image in enumerate(annotated):
         targets[row, [position[label] for label in image.unknown]] = UNKNOWN
         targets[row, [position[label] for label in image.labels]] = 1
-    has_groups = any(image.group for image in annotated)
-    groups = np.array([image.group for image in annotated]) if has_groups else None
-    everything = Split(images, targets, groups=groups)
+    groups = np.array([image.group for image in annotated])
+    everything = Split(images, targets, groups=groups if has_groups(groups) else None)
     splits = divide(everything, [image.split for image in annotated], options, source)
     return Dataset(name, labels, finish_splits(splits, options), tuple(notes))

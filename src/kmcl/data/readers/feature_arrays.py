@@ -146,4 +146,5 @@ def _targets(path: Path, targets: Array, names: tuple[str, ...], rows: Vectors) 
 def _texts(values: Array) -> list[str]:
     if values.dtype.kind == "S":
         return [value.decode("utf-8", errors="replace").strip() for value in values.tolist()]
-    return [str(value).strip() for value in values.tolist()]
+    # NaN is what pandas has where a value is missing.
+    return ["" if value != value else str(value).strip() for value in values.tolist()]

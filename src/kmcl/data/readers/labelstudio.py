@@ -23,6 +23,7 @@ from xml.etree import ElementTree
 
 from kmcl.data.dataset import Dataset
 from kmcl.data.files import require_file
+from kmcl.data.groups import group_name
 from kmcl.data.image_lookup import FolderIndex, find_images, is_image_name
 from kmcl.data.readers.annotations import AnnotatedImage, AnnotationOptions, dataset_from_annotations
 from kmcl.data.readers.reader import Reader
@@ -94,7 +95,7 @@ def _annotated_images(
         labels, disputed = _count(votes, options.agreement)
         unknown = frozenset(_names(data.get("unknown_labels") or ())) | disputed
         image = image_path(_image_of(data, options.image_key, place))
-        split, group = (str(data.get(key) or "") for key in ("split", "group"))
+        split, group = str(data.get("split") or ""), group_name(data.get("group"))
         annotated.append(AnnotatedImage(image, labels, unknown - labels, split, group))
     return annotated, num_skipped
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kmcl.data.dataset import UNKNOWN
+from kmcl.data.groups import group_name, has_groups
 from kmcl.data.source_cache import Arrays
 
 
@@ -36,7 +37,7 @@ class SampleLabels(NamedTuple):
         for names in (present, unknown):
             if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
                 raise TypeError("labels must be a list of names")
-        return cls(present, unknown, str(values.get("group", "")))
+        return cls(present, unknown, group_name(values.get("group")))
 
 
 class LabelPairs:
@@ -79,4 +80,5 @@ def targets_of(found: Arrays, labels: Sequence[str]) -> npt.NDArray[np.int8]:
 
 
 def groups_of(found: Arrays) -> npt.NDArray[np.str_] | None:
-    return found["groups"].astype(np.str_) if (found["groups"] != "").any() else None
+    groups = found["groups"].astype(np.str_)
+    return groups if has_groups(groups) else None

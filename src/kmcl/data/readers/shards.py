@@ -34,7 +34,7 @@ from kmcl.data.splitting import finish_splits
 from kmcl.data.tar_images import Archive, TarImages, TarMember, files_in_tar, is_image
 from kmcl.errors import InputError
 
-CACHE_VERSION = "shards-1"
+CACHE_VERSION = "shards-2"
 
 
 class ShardOptions(CutOptions):

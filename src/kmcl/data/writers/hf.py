@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kmcl.data.dataset import UNKNOWN, Dataset
+from kmcl.data.groups import join_groups
 from kmcl.data.writers.images import OnImage, WrittenImage, written_images
 from kmcl.errors import InputError
 
@@ -60,7 +61,7 @@ class _Shard:
 
         splits = dataset.splits.values()
         self._labels = dataset.labels
-        self._has_groups = any(split.groups is not None for split in splits)
+        self._has_groups = join_groups(splits) is not None
         self._has_unknown = any((split.targets == UNKNOWN).any() for split in splits)
         text, strings = {"dtype": "string", "_type": "Value"}, pa.list_(pa.string())
         image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])

@@ -7,6 +7,7 @@ import io
 from pathlib import Path
 
 from kmcl.data.dataset import UNKNOWN, Dataset
+from kmcl.data.groups import join_groups
 from kmcl.data.writers.images import IMAGES, OnImage, written_images
 from kmcl.errors import InputError
 from kmcl.storage.atomic import write_text
@@ -15,7 +16,7 @@ TABLE = "labels.csv"
 
 
 def write_table_folder(dataset: Dataset, folder: Path, on_image: OnImage | None) -> str:
-    has_groups = any(split.groups is not None for split in dataset.splits.values())
+    has_groups = join_groups(dataset.splits.values()) is not None
     columns = ["image", "split", *(["group"] if has_groups else [])]
     reserved = sorted(set(columns) & {label.lower() for label in dataset.labels})
     if reserved:
