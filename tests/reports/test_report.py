@@ -24,6 +24,8 @@ from kmcl.cli.figure import figure_app
 from kmcl.cli.report import report
 from kmcl.errors import InputError
 from kmcl.reports import ReportSettings, write_report
+from kmcl.reports.blocks import Section, Text
+from kmcl.reports.report import SECTIONS, Contents, ReportPart
 from kmcl.reports.run_parts import read_runs
 
 QUICK = ReportSettings(saliency="none")
@@ -80,6 +82,26 @@ def test_the_report_of_two_runs_has_every_part(report_of_two, kernel_run, linear
     assert html.count("Jaccard index of the calibrated probabilities") == 2
     assert html.count("between two labels&#x27; kernels") == 1  # the other run has none
     assert re.search(r"Rank correlation -?0\.\d+ over 45 pairs of labels, permutation p = ", html)
+
+
+def test_a_section_that_is_added_to_the_list_is_in_the_report(
+    kernel_run, linear_run, tmp_path, monkeypatch, quick_figures
+):
+    """With progress, as `kmcl report` shows it: CONTRIBUTING.md says how a section is added."""
+
+    def words_section(of: Contents) -> Section:
+        return Section("Words", [Text(f"{len(of.runs)} runs, {len(of.measured)} measured")])
+
+    few = [part for part in SECTIONS if part.name in ("comparison", "training", "settings")]
+    monkeypatch.setattr("kmcl.reports.report.SECTIONS", [*few, ReportPart("words", words_section)])
+    steps: list[tuple[str, float]] = []
+    runs = [kernel_run, linear_run]
+    page = write_report(runs, tmp_path, QUICK, lambda name, done: steps.append((name, done)))
+    assert Images(page.read_text()).sections == ["summary", "comparison", "training", "settings", "words"]
+    assert "2 runs, 2 measured" in page.read_text()
+    names = dict.fromkeys(name for name, _ in steps)
+    assert list(names) == ["metrics", "comparison", "training", "settings", "words", "page"]
+    assert steps[-1] == ("page", pytest.approx((4 + 6 + 4 + 1 + 1) / (4 + 6 + 4 + 1 + 1 + 14)))
 
 
 def test_every_figure_has_its_three_files(report_of_two):

@@ -347,12 +347,17 @@ def test_an_audit_finds_planted_errors_by_row(tmp_path: Path) -> None:
 def test_the_report_leaves_out_pictures_with_one_sentence(
     run: Path, tmp_path: Path, quick_figures: None
 ) -> None:
-    page = write_report([run], tmp_path / "report").read_text()
+    steps: list[tuple[str, float]] = []
+    page = write_report(
+        [run], tmp_path / "report", on_progress=lambda name, done: steps.append((name, done))
+    ).read_text()
     assert page.count("has feature vectors instead of images") == 1
     assert "cannot be opened" not in page
     assert "blur, noise" not in page
     assert "Saliency" not in page
     assert "row-" in page
+    # `metrics` takes 4 parts, the sections made 91 and the page, which comes last, 14.
+    assert steps[-1] == ("page", pytest.approx(95 / 109))
 
 
 def test_the_card_of_a_saved_model_says_what_it_takes(run: Path, tmp_path: Path) -> None:

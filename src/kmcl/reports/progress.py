@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Protocol
 
@@ -12,22 +13,6 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 SECONDS_BETWEEN_LINES = 5.0
 LEAST_SHARE = 0.1
 """Done before the time left is estimated."""
-
-SHARES = {
-    "metrics": 4,
-    "comparison": 6,
-    "training": 4,
-    "scores": 5,
-    "labels": 6,
-    "features": 15,
-    "saliency": 10,
-    "leaning": 25,
-    "uncertainty": 25,
-    "examples": 10,
-    "settings": 1,
-    "page": 14,
-}
-"""How long the sections take, relative to each other, on small runs of photographs."""
 
 
 class OnProgress(Protocol):
@@ -39,9 +24,10 @@ class OnProgress(Protocol):
 class SectionProgress:
     """Counts the sections of a report, and the parts of one, as shares of the whole."""
 
-    def __init__(self, sections: list[str], on_progress: OnProgress | None) -> None:
-        total = sum(SHARES.get(name, 1) for name in sections)
-        self._shares = {name: SHARES.get(name, 1) / total for name in sections}
+    def __init__(self, shares: Mapping[str, float], on_progress: OnProgress | None) -> None:
+        """shares: how long each section takes, relative to the others."""
+        total = sum(shares.values())
+        self._shares = {name: share / total for name, share in shares.items()}
         self._on_progress = on_progress
         self._section = ""
         self._before = 0.0

@@ -18,7 +18,7 @@ from kmcl.reports.labels import labels_section
 from kmcl.reports.leaning import leaning_section
 from kmcl.reports.measured import Measured, measure
 from kmcl.reports.page import write_page
-from kmcl.reports.progress import SHARES, OnProgress, SectionProgress
+from kmcl.reports.progress import OnProgress, SectionProgress
 from kmcl.reports.run_parts import RunParts, read_runs, refuse_vectors
 from kmcl.reports.saliency_section import Choice, saliency_section
 from kmcl.reports.scores import scores_section
@@ -58,6 +58,75 @@ class ReportSettings:
             raise InputError(f"num_masked must be at least 0; got {self.num_masked}")
 
 
+@dataclass(frozen=True)
+class Contents:
+    """What sections are made of.
+
+    measured: the runs that have predictions
+    groups:   of the labels; None without predictions
+    advance:  to be called with the share of the section that is done, where it takes seconds
+    """
+
+    runs: Sequence[RunParts]
+    measured: Sequence[Measured]
+    groups: LabelGroups | None
+    settings: ReportSettings
+    advance: Callable[[float], object]
+
+
+@dataclass(frozen=True)
+class ReportPart:
+    """A section of the report.
+
+    name:    shown while it is made
+    share:   how long it takes, relative to the others, on small runs of photographs
+    is_made: whether a report of these runs has it
+    """
+
+    name: str
+    make: Callable[[Contents], Section]
+    share: float = 1
+    is_made: Callable[[Sequence[RunParts], ReportSettings], bool] = lambda runs, settings: True
+
+
+def _are_several_measured(runs: Sequence[RunParts], settings: ReportSettings) -> bool:
+    return sum(run.predictions is not None for run in runs) > 1
+
+
+def _are_images_explained(runs: Sequence[RunParts], settings: ReportSettings) -> bool:
+    return (settings.saliency != "none" or bool(settings.images)) and not any(r.takes_vectors for r in runs)
+
+
+def _saliency(of: Contents) -> Section:
+    given = of.settings
+    return saliency_section(of.runs, given.images, given.saliency, given.num_images, given.seed)
+
+
+def _leaning(of: Contents) -> Section:
+    num_masked = 0 if of.settings.saliency == "none" else of.settings.num_masked
+    return leaning_section(of.measured, num_masked, of.settings.seed, of.advance)
+
+
+SECTIONS = [
+    ReportPart("comparison", lambda of: comparison_section(of.measured), 6, _are_several_measured),
+    ReportPart("training", lambda of: training_section(of.runs), 4),
+    ReportPart("scores", lambda of: scores_section(of.runs, of.measured), 5),
+    ReportPart("labels", lambda of: labels_section(of.measured, of.groups, of.settings.seed), 6),
+    ReportPart(
+        "features", lambda of: features_section(of.measured, of.groups, of.settings.seed, of.advance), 15
+    ),
+    ReportPart("saliency", _saliency, 10, _are_images_explained),
+    ReportPart("leaning", _leaning, 25),
+    ReportPart("uncertainty", lambda of: uncertainty_section(of.measured, of.settings.seed, of.advance), 25),
+    ReportPart("examples", lambda of: examples_section(of.measured, of.advance), 10),
+    ReportPart("settings", lambda of: settings_section(of.runs)),
+]
+"""After the summary, in page order."""
+
+METRICS_SHARE, PAGE_SHARE = 4, 14
+"""How long measuring the runs and writing the page take, on the scale of the sections."""
+
+
 def write_report(
     paths: Sequence[Path],
     folder: Path,
@@ -69,18 +138,22 @@ def write_report(
     if settings.saliency == "disagreement" and len(paths) < 2:
         raise InputError("saliency of disagreements needs two runs; got one")
     runs = read_runs(paths)
-    progress = SectionProgress(_section_names(len(runs), settings), on_progress)
+    for run in runs:
+        run.read_everything_small()
+    made = [part for part in SECTIONS if part.is_made(runs, settings)]
+    shares = {"metrics": METRICS_SHARE, **{part.name: part.share for part in made}, "page": PAGE_SHARE}
+    progress = SectionProgress(shares, on_progress)
     progress.start("metrics")
     measured = []
     for place, run in enumerate(runs):
         progress.advance(place / len(runs))
-        run.read_everything_small()
         if (found := measure(run)) is not None:
             measured.append(found)
+    contents = Contents(runs, measured, _groups(measured, settings.groups), settings, progress.advance)
     sections = []
-    for name, make in _sections(runs, measured, settings, progress.advance):
-        progress.start(name)
-        sections.append(make())
+    for part in made:
+        progress.start(part.name)
+        sections.append(part.make(contents))
     title = " and ".join(run.name for run in runs) if len(runs) <= 3 else f"{len(runs)} runs"
     sections.insert(0, summary_section(runs, measured))
     progress.start("page")
@@ -108,46 +181,6 @@ def write_explanation(
     title = f"Saliency of {len(images)} image{'s' if len(images) > 1 else ''}"
     subtitle = f"By {', '.join(run.name for run in runs)}."
     return write_page(folder, EXPLANATION_FILE_NAME, title, subtitle, [section])
-
-
-def _section_names(num_runs: int, settings: ReportSettings) -> list[str]:
-    """The steps of a report that finds all parts of its runs."""
-    left_out = set() if num_runs > 1 else {"comparison"}
-    if settings.saliency == "none" and not settings.images:
-        left_out.add("saliency")
-    return [name for name in SHARES if name not in left_out]
-
-
-def _sections(
-    runs: Sequence[RunParts],
-    measured: Sequence[Measured],
-    settings: ReportSettings,
-    advance: Callable[[float], object],
-) -> list[tuple[str, Callable[[], Section]]]:
-    """The sections in page order, built one by one."""
-    groups = _groups(measured, settings.groups)
-    seed = settings.seed
-    sections: list[tuple[str, Callable[[], Section]]] = []
-    if len(measured) > 1:
-        sections.append(("comparison", lambda: comparison_section(measured)))
-    sections += [
-        ("training", lambda: training_section(runs)),
-        ("scores", lambda: scores_section(runs, measured)),
-        ("labels", lambda: labels_section(measured, groups, seed)),
-        ("features", lambda: features_section(measured, groups, seed, advance)),
-    ]
-    shows_images = not any(run.takes_vectors for run in runs)
-    if shows_images and (settings.saliency != "none" or settings.images):
-        choice, count = settings.saliency, settings.num_images
-        sections.append(("saliency", lambda: saliency_section(runs, settings.images, choice, count, seed)))
-    num_masked = 0 if settings.saliency == "none" else settings.num_masked
-    return [
-        *sections,
-        ("leaning", lambda: leaning_section(measured, num_masked, seed, advance)),
-        ("uncertainty", lambda: uncertainty_section(measured, seed, advance)),
-        ("examples", lambda: examples_section(measured, advance)),
-        ("settings", lambda: settings_section(runs)),
-    ]
 
 
 def _groups(measured: Sequence[Measured], file: Path | None) -> LabelGroups | None:
