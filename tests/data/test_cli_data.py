@@ -55,6 +55,27 @@ def test_check_exit_status_says_whether_anything_is_wrong(tmp_path: Path) -> Non
     assert problem["split"] == "val"
 
 
+def test_check_names_the_rows_that_cannot_be_used_and_checks_the_others(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        Image.new("RGB", (2, 2), (ord(name), 0, 0)).save(tmp_path / f"{name}.png")
+    table = tmp_path / "labels.csv"
+    rows = ["a.png,train,1", "b.png,trian,1", "b.png,train,2", "c.png,test,0", "d.png,test,1"]
+    table.write_text("\n".join(["image,split,cat", *rows]))
+    status, text = run("check", str(table), "-o", "val_fraction=0")
+    assert status == 2
+    assert text.splitlines()[:3] == [
+        f"{table}: 2 problems in rows that cannot be used",
+        "  line 3: column 'split' holds 'trian' (did you mean 'train'?), expected train, val or test",
+        "  line 4: column 'cat' holds '2', expected 1, 0, or blank or -1 for unknown",
+    ]
+    assert "the other rows: 1 problem" in text
+    assert "line 6" in text
+    table.write_text("\n".join(["image,split,cat", *rows[:-1]]))
+    status, text = run("check", str(table), "-o", "val_fraction=0")
+    assert status == 2
+    assert "the other rows: 2 images, nothing wrong" in text
+
+
 def test_bad_input_stays_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"gone\.csv does not exist"):
         run("check", str(tmp_path / "gone.csv"))

@@ -74,7 +74,7 @@ def check_command(
     as_json: JsonArgument = False,
     threads: Annotated[int, typer.Option(min=1, help="Threads that decode images.")] = 2,
 ) -> None:
-    """Decode every image and list all problems. Exit status 1 if there are any."""
+    """Decode every image and list all problems. Exit status 1 if there are any, 2 if rows cannot be used."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -96,7 +96,7 @@ def check_command(
         _print_report(report)
         _print_notes(report.notes)
     if report.problems:
-        raise typer.Exit(1)
+        raise typer.Exit(2 if report.summary else 1)
 
 
 @data_app.command("convert")
@@ -225,6 +225,10 @@ def _print_notes(notes: Sequence[str]) -> None:
         Console().print(f"note: {escape(note)}", soft_wrap=True, highlight=False)
 
 
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def _print_report(report: CheckReport) -> None:
     from rich.console import Console
     from rich.markup import escape
@@ -233,13 +237,25 @@ def _print_report(report: CheckReport) -> None:
     if not report.problems:
         console.print(f"{escape(report.name)}: {report.num_images:,} images, nothing wrong")
         return
+    problems = [problem for problem in report.problems if problem.kind != "unusable row"]
     if report.summary:
-        console.print(f"{escape(report.name)}: {len(report.problems):,} problems in its rows")
+        num_refused = len(report.problems) - len(problems)
+        console.print(
+            f"{escape(report.name)}: {_counted(num_refused, 'problem')} in rows that cannot be used",
+            soft_wrap=True,
+            highlight=False,
+        )
         for sentence in report.summary:
             console.print(f"  {escape(sentence)}", soft_wrap=True, highlight=False)
+        if not problems and report.num_images:
+            kept = _counted(report.num_images, "image")
+            console.print(f"the other rows: {kept}, nothing wrong", highlight=False)
+    if not problems:
         return
-    table = _new_table(f"{report.name}: {len(report.problems):,} problems", ["problem", "where", "what"], [])
-    for problem in report.problems[:SHOWN_PROBLEMS]:
+    checked = "the other rows" if report.summary else report.name
+    title = f"{checked}: {_counted(len(problems), 'problem')}"
+    table = _new_table(title, ["problem", "where", "what"], [])
+    for problem in problems[:SHOWN_PROBLEMS]:
         place = [problem.split or ""]
         if problem.line is not None:
             place.append(f"line {problem.line}")
@@ -247,5 +263,5 @@ def _print_report(report: CheckReport) -> None:
             place.append(f"row {problem.row}")
         table.add_row(problem.kind, " ".join(place).strip(), escape(problem.message))
     console.print(table)
-    if len(report.problems) > SHOWN_PROBLEMS:
-        console.print(f"and {len(report.problems) - SHOWN_PROBLEMS:,} more; --json lists them all")
+    if len(problems) > SHOWN_PROBLEMS:
+        console.print(f"and {len(problems) - SHOWN_PROBLEMS:,} more; --json lists them all")

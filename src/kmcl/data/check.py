@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from kmcl.data import open_dataset
 from kmcl.data.dataset import Dataset, Split
 from kmcl.data.groups import named_groups
+from kmcl.data.readers.registry import read_usable_rows
 from kmcl.data.readers.row_problems import RowError
 from kmcl.data.target_pairs import count_images
 from kmcl.data.vectors import feature_dim, feature_dim_of, take_vectors
@@ -28,6 +28,8 @@ ProblemKind = Literal[
     "label without positive",
 ]
 
+EXAMPLES = 20
+"""Of the rows with the same problem, in the summary; the list of problems has all."""
 CHUNK = 256  # images in flight: enough for the threads, few enough to fit in memory
 
 
@@ -36,6 +38,7 @@ class Problem:
     """One problem.
 
     line:  in the label file, if it has lines; row: the position in the split, from 0.
+    file:  of a row that cannot be used
     """
 
     kind: ProblemKind
@@ -43,13 +46,15 @@ class Problem:
     split: str | None = None
     row: int | None = None
     line: int | None = None
+    file: str | None = None
 
 
 @dataclass(frozen=True)
 class CheckReport:
     """The problems found in a dataset, and how many images were decoded to find them.
 
-    summary: about rows that cannot be used, a sentence for each kind of problem, and what to do
+    summary: about rows that cannot be used, a sentence for each kind of problem, and what to do; the other
+             problems are those of the remaining rows
     notes:   what the reader left out or took for granted, no problem by itself
     """
 
@@ -68,13 +73,32 @@ def check_spec(
     spec: str, options: Mapping[str, object], num_threads: int = 2, progress: Progress | None = None
 ) -> CheckReport:
     """Open a dataset and check it; rows that cannot be used are listed, other bad input is an InputError."""
-    try:
-        dataset = open_dataset(spec, **options)
-    except RowError as error:
-        problems = [Problem("unusable row", shorten(p.message), line=p.line) for p in error.problems]
-        summary = [*error.summary, *([error.advice] if error.advice else [])]
-        return CheckReport(str(error.source), 0, tuple(problems), tuple(summary))
-    return check_dataset(dataset, num_threads, progress)
+    dataset, errors, failure = read_usable_rows(spec, options)
+    if dataset is not None:
+        report = check_dataset(dataset, num_threads, progress)
+    else:
+        notes = () if failure is None else (f"the other rows were not checked: {failure}",)
+        report = CheckReport(spec, 0, (), notes=notes)
+    if not errors:
+        return report
+    # The positives of a label may be in the rows that are left out.
+    others = [problem for problem in report.problems if problem.kind != "label without positive"]
+    return replace(
+        report,
+        name=str(errors[0].source) if len(errors) == 1 else report.name,
+        problems=(*(problem for error in errors for problem in _unusable_rows(error)), *others),
+        summary=tuple(sentence for error in errors for sentence in _summary(error, len(errors) > 1)),
+    )
+
+
+def _unusable_rows(error: RowError) -> Iterator[Problem]:
+    for problem in error.problems:
+        yield Problem("unusable row", shorten(problem.message), line=problem.line, file=str(error.source))
+
+
+def _summary(error: RowError, is_one_of_several: bool) -> list[str]:
+    sentences = [*error.sentences(EXAMPLES), *([error.advice] if error.advice else [])]
+    return [f"{error.source}: {sentence}" for sentence in sentences] if is_one_of_several else sentences
 
 
 def check_dataset(dataset: Dataset, num_threads: int = 2, progress: Progress | None = None) -> CheckReport:

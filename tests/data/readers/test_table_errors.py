@@ -119,7 +119,8 @@ def test_paths_outside_the_folder_are_one_sentence(folder: Path) -> None:
         open_table(folder, content)
     assert str(caught.value) == (
         f"{folder / 'labels.csv'}: image paths lead outside the folder {folder}: 600 rows, such as "
-        "'/data/0.png' (line 2) and '/data/1.png' (line 3); -o allow_outside=true accepts such paths"
+        "'/data/0.png' (line 2) and '/data/1.png' (line 3); -o allow_outside=true accepts paths outside the "
+        "folder"
     )
 
 

@@ -21,7 +21,7 @@ from kmcl.data.dataset import Dataset, Split
 from kmcl.data.files import ImageFiles, require_file, require_folder
 from kmcl.data.readers.options import CutOptions
 from kmcl.data.readers.reader import Reader
-from kmcl.data.readers.row_problems import RowError, RowProblem
+from kmcl.data.readers.row_problems import RowError, RowProblem, refuse_rows
 from kmcl.data.splitting import finish_splits
 from kmcl.errors import InputError, suggest
 
@@ -107,7 +107,7 @@ def _read_entries(path: Path) -> dict[str, Entry]:
         except csv.Error as error:
             raise InputError(f"label file {path} line {rows.line_num}: {error}") from error
     if problems:
-        raise RowError(path, problems)
+        refuse_rows(RowError(path, problems))
     if not entries:
         raise InputError(f"label file {path} has no rows")
     return entries

@@ -21,10 +21,11 @@ from kmcl.data.readers.column_advice import column_advice
 from kmcl.data.readers.name_columns import numbered_columns, targets_from_names
 from kmcl.data.readers.options import DrawOptions, Names, folder_of
 from kmcl.data.readers.partial_labels import apply_sources, apply_unknown_names, read_sources
-from kmcl.data.readers.row_problems import RowError, RowProblem, shown_value
+from kmcl.data.readers.row_problems import RowProblem, shown_value
 from kmcl.data.readers.split_names import SPLIT_SPELLINGS, given_splits
 from kmcl.data.readers.table_rows import TableRows
 from kmcl.data.readers.table_targets import LabelTargets, Unlisted, targets_from_columns
+from kmcl.data.selection import select
 from kmcl.data.splitting import draw_splits, finish_splits
 from kmcl.data.target_pairs import has_any
 from kmcl.errors import InputError, suggest
@@ -80,9 +81,16 @@ def labelled_dataset(
     groups = np.array(table.column(group_column)) if group_column else None
     lines = np.array(table.lines, dtype=np.int64) if table.has_lines else None
     everything = Split(images, labelled.targets, groups=groups, lines=lines)
-    in_place = labelled.targets.flags.writeable
-    if split_column is not None:
-        splits = given_splits(everything, _split_names(table, split_column), in_place=in_place)
+    names = None if split_column is None else _split_names(table, split_column)
+    if table.refused:
+        kept = np.flatnonzero(~np.isin(table.lines, list(table.refused)))
+        if not len(kept):
+            raise InputError(f"{table.title} has no row that can be used")
+        everything = select(everything, kept)
+        names = None if names is None else [names[row] for row in kept]
+    in_place = everything.targets.flags.writeable
+    if names is not None:
+        splits = given_splits(everything, names, in_place=in_place)
     else:
         splits = draw_splits(everything, options, in_place=in_place)
     splits = finish_splits(splits, options, in_place=in_place)
@@ -164,11 +172,12 @@ def _read_labels(table: TableRows, options: LabelColumnOptions, others: set[str 
     columns = tuple(name for name in table.header if name not in others)
     if not columns:
         raise InputError(f"{table.header_title}: no label column among {', '.join(table.header)}")
-    try:
-        labelled = targets_from_columns(table, columns, options.unlisted)
-    except RowError as error:
-        advice = column_advice(table, error.problems, options.ignore_columns)
-        raise error.with_advice(advice) from None
+    labelled = targets_from_columns(
+        table,
+        columns,
+        options.unlisted,
+        lambda problems: column_advice(table, problems, options.ignore_columns),
+    )
     return _checked_by_parents(table, labelled, options)
 
 
@@ -190,8 +199,7 @@ def _checked_by_parents(
         )
         for found in contradictions(labelled.targets, labelled.labels, parents)
     ]
-    if problems:
-        raise table.row_error(problems)
+    table.refuse(problems)
     return replace(labelled, targets=without_descendants(labelled.targets, labelled.labels, parents))
 
 
@@ -213,8 +221,6 @@ def _split_names(table: TableRows, column: str) -> list[str]:
             message = f"column {column!r} holds {shown_value(cell)}{near}, expected train, val or test"
             kind = f"column {column!r} holds values other than train, val and test"
             problems.append(RowProblem(line, message, kind, cell))
-        else:
-            names.append(name)
-    if problems:
-        raise table.row_error(problems)
+        names.append(name or "")
+    table.refuse(problems)
     return names

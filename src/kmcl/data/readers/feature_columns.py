@@ -39,14 +39,15 @@ def read_columns(path: Path, column: str | None, prefix: str | None) -> FeatureF
     names = names or _found(path, table)
     for name in names:
         _require(path, table, name)
-    if len(names) == 1 and _is_list(table.schema.field(names[0]).type):
-        rows = _from_lists(path, table, names[0])
-    else:
-        rows = _from_columns(path, table, names)
     others = [
         name for name in table.column_names if name not in names and not name.startswith("__index_level_")
     ]
-    return FeatureFile(rows, _other_columns(path, table, others), label_advice=ADVICE)
+    columns = _other_columns(path, table, others)
+    if len(names) == 1 and _is_list(table.schema.field(names[0]).type):
+        rows = _from_lists(path, table, names[0], columns)
+    else:
+        rows = _from_columns(path, table, names)
+    return FeatureFile(rows, columns, label_advice=ADVICE)
 
 
 def _found(path: Path, table: pa.Table) -> list[str]:
@@ -113,7 +114,9 @@ def _require(path: Path, table: pa.Table, name: str) -> None:
         )
 
 
-def _from_lists(path: Path, table: pa.Table, name: str) -> Vectors:
+def _from_lists(path: Path, table: pa.Table, name: str, columns: TableRows) -> Vectors:
+    """The vectors of a column; rows of `columns` without one are refused."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     column = table.column(name).combine_chunks()
@@ -128,10 +131,12 @@ def _from_lists(path: Path, table: pa.Table, name: str) -> Vectors:
         )
         for row in np.flatnonzero(lengths != width)
     ]
-    if problems:
-        raise TableRows(path, (), [], [], kind=KIND).row_error(problems)
-    values = column.flatten().to_numpy(zero_copy_only=False)
-    return float_rows(values.reshape(len(lengths), width), f"features {path}, column {name!r}")
+    columns.refuse(problems)
+    usable = lengths == width
+    values = column.filter(pa.array(usable)).flatten().to_numpy(zero_copy_only=False)
+    rows = np.zeros((len(usable), width), values.dtype)
+    rows[usable] = values.reshape(np.count_nonzero(usable), width)
+    return float_rows(rows, f"features {path}, column {name!r}")
 
 
 def _from_columns(path: Path, table: pa.Table, names: list[str]) -> Vectors:

@@ -85,8 +85,7 @@ def _vectors(file: FeatureFile, path: Path, id_column: str | None) -> FeatureVec
         return FeatureVectors(file.rows, path.name)
     names = file.table.column(column)
     empty = [RowProblem(row, f"column {column!r} names no row") for row, name in enumerate(names) if not name]
-    if empty:
-        raise file.table.row_error(empty)
+    file.table.refuse(empty)
     return FeatureVectors(file.rows, path.name, np.array(names))
 
 

@@ -96,10 +96,10 @@ def _image_paths(table: TableRows, column: str, root: Path, allow_outside: bool)
         elif not allow_outside and _leads_outside(path, folders):
             message = f"image path {shown_value(path)} leads outside the folder {root}"
             outside.append(RowProblem(line, message, f"image paths lead outside the folder {root}", path))
-    if problems or outside:
-        advice = f"{option_flag('allow_outside', 'true')} accepts such paths" if outside else ""
-        raise table.row_error([*problems, *outside], advice)
-    return paths
+    advice = f"{option_flag('allow_outside', 'true')} accepts paths outside the folder" if outside else ""
+    table.refuse([*problems, *outside], advice)
+    # Whether the others exist must not depend on these.
+    return ["" if line in table.refused else path for path, line in zip(paths, table.lines, strict=True)]
 
 
 def _leads_outside(path: str, folders: Iterable[str]) -> bool:

@@ -85,8 +85,7 @@ def targets_from_names(
                 message = f"column {shown} names {name!r}, not among the labels{suggest(name, labels)}"
                 kind = f"column {shown} names what is not among the labels"
                 problems.append(RowProblem(line, message, kind, name))
-    if problems:
-        raise table.row_error(problems)
+    table.refuse(problems)
     notes = [f"{NO_LABEL!r} means that an image has no label"] if drops_none else []
     if separator is None:
         notes += _notes_on_spaces(table, columns[0])
@@ -115,10 +114,8 @@ def _read_lists(table: TableRows, column: str, cells: Sequence[str]) -> list[tup
             message = f"column {column!r} holds {shown_value(cell)}, expected a list as in other rows"
             kind = f"column {column!r} has lists, and other cells that are none"
             problems.append(RowProblem(line, message, kind, cell))
-        else:
-            lists.append(tuple(names))
-    if problems:
-        raise table.row_error(problems)
+        lists.append(tuple(names or ()))
+    table.refuse(problems)
     return lists
 
 

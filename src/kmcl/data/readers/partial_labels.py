@@ -55,8 +55,7 @@ def apply_sources(table: TableRows, labelled: LabelTargets, column: str, sources
         else:
             message = f"column {column!r} has the source {source!r}, not among {', '.join(sources)}"
             problems.append(RowProblem(line, message, f"column {column!r} has unknown sources", source))
-    if problems:
-        raise table.row_error(problems)
+    table.refuse(problems)
     return _with_unknown(table, labelled, unknown, f"the source in column {column!r} does not annotate")
 
 
@@ -71,9 +70,9 @@ def apply_unknown_names(table: TableRows, labelled: LabelTargets, column: str) -
                 unknown[row, position[name]] = True
             else:
                 message = f"column {column!r} names {name!r}, not among the labels{suggest(name, position)}"
-                problems.append(RowProblem(line, message))
-    if problems:
-        raise table.row_error(problems)
+                kind = f"column {column!r} names what is not among the labels"
+                problems.append(RowProblem(line, message, kind, name))
+    table.refuse(problems)
     return _with_unknown(table, labelled, unknown, f"column {column!r} calls unknown")
 
 
@@ -87,7 +86,6 @@ def _with_unknown(
         RowProblem(table.lines[row], f"label {labelled.labels[label]!r} is present, which {why}")
         for row, label in np.argwhere(unknown & (labelled.targets == 1)).tolist()
     ]
-    if contradicted:
-        raise table.row_error(contradicted)
+    table.refuse(contradicted)
     targets = np.where(unknown, np.int8(UNKNOWN), labelled.targets)
     return LabelTargets(labelled.labels, targets, labelled.notes)

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from typing import NamedTuple
 
 from kmcl.data.dataset import Dataset
 from kmcl.data.readers.options import ReaderOptions, folder_of, parse_options
 from kmcl.data.readers.reader import Reader
+from kmcl.data.readers.row_problems import RowError, by_source, collected_row_errors
 from kmcl.data.recognition import TABLE_SUFFIXES
 from kmcl.data.spec import parse_dataset_spec
 from kmcl.errors import InputError
@@ -43,8 +45,43 @@ READERS: Registry[Reader] = Registry(
 )
 
 
+class Reading(NamedTuple):
+    """What was read.
+
+    dataset: of the rows that can be used; None where nothing else can be made of them
+    errors:  about the other rows, one error for each file
+    failure: why there is no dataset, if that is no row's fault alone
+    """
+
+    dataset: Dataset | None
+    errors: tuple[RowError, ...]
+    failure: InputError | None = None
+
+
+def read_usable_rows(spec: object, options: Mapping[str, object]) -> Reading:
+    """Read a dataset and leave out the rows that cannot be used; other bad input is an InputError."""
+    with collected_row_errors() as errors:
+        try:
+            return Reading(_read(spec, options), by_source(errors))
+        except RowError as error:
+            return Reading(None, by_source([*errors, error]))
+        except InputError as error:
+            if not errors:
+                raise
+            return Reading(None, by_source(errors), error)
+
+
 def read_dataset(spec: object, options: Mapping[str, object]) -> Dataset:
     """Open a dataset, with options already in a mapping; see `kmcl.data.open_dataset`."""
+    dataset, errors, _ = read_usable_rows(spec, options)
+    if len(errors) > 1:
+        raise InputError("\n".join(map(str, errors)))
+    if errors or dataset is None:
+        raise errors[0]
+    return dataset
+
+
+def _read(spec: object, options: Mapping[str, object]) -> Dataset:
     if isinstance(spec, Dataset):
         if options:
             raise InputError(f"a Dataset that is open already takes no options; got {', '.join(options)}")

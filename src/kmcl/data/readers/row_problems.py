@@ -1,15 +1,17 @@
-"""Rows of a table that cannot be used: what is wrong with each, and one message about all of them."""
+"""Rows that cannot be used: what is wrong with each, and one message about those of all stages of reading."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from kmcl.errors import InputError
 
 SHOWN_KINDS = 8
+SHOWN_EXAMPLES = 2
 SHOWN_CHARACTERS = 40
 
 
@@ -48,33 +50,35 @@ class RowError(InputError):
         self.advice = advice
         super().__init__(self._message())
 
-    def with_advice(self, advice: str) -> Self:
-        return type(self)(self.source, self.problems, self.unit, advice)
-
-    @property
-    def summary(self) -> list[str]:
-        """A sentence for each kind of problem."""
+    def sentences(self, num_examples: int = SHOWN_EXAMPLES) -> list[str]:
+        """One for each kind of problem, with so many of its rows at most."""
         kinds: dict[str, list[RowProblem]] = {}
         for problem in self.problems:
             kinds.setdefault(problem.kind or problem.message, []).append(problem)
-        lines = [self._describe(kind, members) for kind, members in list(kinds.items())[:SHOWN_KINDS]]
+        lines = [
+            self._describe(kind, members, num_examples) for kind, members in list(kinds.items())[:SHOWN_KINDS]
+        ]
         more = len(kinds) - len(lines)
         return [*lines, f"and {more} more kinds of problems"] if more else lines
 
-    def _describe(self, kind: str, problems: Sequence[RowProblem]) -> str:
+    def _describe(self, kind: str, problems: Sequence[RowProblem], num_examples: int) -> str:
         if len(problems) == 1:
             return f"{self.unit} {problems[0].line}: {problems[0].message}"
-        other = next((problem for problem in problems if problem.value != problems[0].value), problems[1])
+        distinct: dict[str, RowProblem] = {}
+        repeated = [one for one in problems if distinct.setdefault(one.value, one) is not one]
+        chosen = [*distinct.values(), *repeated][:num_examples]
         examples = [
             f"{shown_value(problem.value)} ({self.unit} {problem.line})"
             if problem.value
             else f"{self.unit} {problem.line}"
-            for problem in (problems[0], other)
+            for problem in sorted(chosen, key=lambda problem: problem.line)
         ]
-        return f"{kind}: {len(problems)} rows, such as {' and '.join(examples)}"
+        such_as = " such as" if len(problems) > num_examples else ""
+        listed = " and ".join([", ".join(examples[:-1]), examples[-1]])
+        return f"{kind}: {len(problems):,} rows,{such_as} {listed}"
 
     def _message(self) -> str:
-        lines = self.summary
+        lines = self.sentences()
         if len(lines) > 1:
             advice = [self.advice] if self.advice else []
             return "\n  ".join([f"{self.source} cannot be used:", *lines, *advice])
@@ -86,3 +90,41 @@ def shown_value(value: str) -> str:
     """A cell for a message, shortened."""
     cut = value if len(value) <= SHOWN_CHARACTERS else f"{value[: SHOWN_CHARACTERS - 1]}…"
     return repr(cut)
+
+
+_collected: ContextVar[list[RowError] | None] = ContextVar("collected row errors", default=None)
+
+
+@contextmanager
+def collected_row_errors() -> Iterator[list[RowError]]:
+    """Inside, `refuse_rows` leaves errors in this list instead of raising the first of them."""
+    errors: list[RowError] = []
+    token = _collected.set(errors)
+    try:
+        yield errors
+    finally:
+        _collected.reset(token)
+
+
+def refuse_rows(error: RowError) -> None:
+    """Raise the error, or leave it to who collects those of all stages; then go on without the rows."""
+    errors = _collected.get()
+    if errors is None:
+        raise error
+    errors.append(error)
+
+
+def by_source(errors: Sequence[RowError]) -> tuple[RowError, ...]:
+    """One error for each file, with its problems in the order of the rows."""
+    parts: dict[tuple[str, str], list[RowError]] = {}
+    for error in errors:
+        parts.setdefault((str(error.source), error.unit), []).append(error)
+    return tuple(
+        RowError(
+            of_source[0].source,
+            sorted((one for error in of_source for one in error.problems), key=lambda one: one.line),
+            unit,
+            "; ".join(dict.fromkeys(error.advice for error in of_source if error.advice)),
+        )
+        for (_, unit), of_source in parts.items()
+    )

@@ -15,7 +15,7 @@ from typing import TextIO
 from kmcl.data.dataset import ImageStore
 from kmcl.data.files import require_file
 from kmcl.data.readers.compact_rows import CompactRows
-from kmcl.data.readers.row_problems import RowError, RowProblem
+from kmcl.data.readers.row_problems import RowError, RowProblem, refuse_rows
 from kmcl.data.recognition import require_table
 from kmcl.errors import InputError
 
@@ -33,6 +33,7 @@ class TableRows:
     stored: columns that hold the images themselves instead of their paths
     kind:   what the file is, for messages
     unannotated: of columns of label names, the places of the rows of which nothing is known
+    refused: the numbers of the rows that cannot be used
     """
 
     path: Path | None
@@ -42,6 +43,7 @@ class TableRows:
     stored: Mapping[str, ImageStore] = field(default_factory=dict)
     kind: str = "table"
     unannotated: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    refused: set[int] = field(default_factory=set, compare=False)
 
     @property
     def has_lines(self) -> bool:
@@ -57,8 +59,12 @@ class TableRows:
         """Prefix of messages about its columns."""
         return f"{self.title} line 1" if self.has_lines else self.title
 
-    def row_error(self, problems: Sequence[RowProblem], advice: str = "") -> RowError:
-        return RowError(self.path or "DataFrame", problems, "line" if self.has_lines else "row", advice)
+    def refuse(self, problems: Sequence[RowProblem], advice: str = "") -> None:
+        """Refuse the rows with these problems, see `refuse_rows`; of whole columns, no row."""
+        if problems:
+            self.refused.update(problem.line for problem in problems if not problem.is_whole_column)
+            unit = "line" if self.has_lines else "row"
+            refuse_rows(RowError(self.path or "DataFrame", problems, unit, advice))
 
     def column(self, name: str) -> list[str]:
         position = self.header.index(name)
@@ -108,7 +114,7 @@ def _read_delimited(path: Path, text: TextIO) -> TableRows:
     except csv.Error as error:
         raise InputError(f"table {path} line {reader.line_num}: {error}") from error
     if problems:
-        raise RowError(path, problems)
+        refuse_rows(RowError(path, problems))
     if header is None:
         raise InputError(f"table {path} is empty")
     if not rows:

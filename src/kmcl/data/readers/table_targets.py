@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Literal
@@ -40,12 +40,16 @@ class LabelTargets:
 
 
 def targets_from_columns(
-    table: TableRows, columns: Sequence[str], unlisted: Unlisted | None = None
+    table: TableRows,
+    columns: Sequence[str],
+    unlisted: Unlisted | None = None,
+    advice: Callable[[Sequence[RowProblem]], str] = lambda _: "",
 ) -> LabelTargets:
     """One column per label, holding 1 or 0 (also 1.0, true, yes, x, ...), or blank, -1 or NaN for unknown.
 
     unlisted: what a blank cell (also a dash) means. By default unknown, but absent in a table with no other
               cells than marks: who marks what is present with an x leaves the rest blank.
+    advice:   what the user can do about problems
     """
     positions = [table.header.index(name) for name in columns]
     pick = itemgetter(*positions) if len(positions) > 1 else itemgetter(slice(positions[0], positions[0] + 1))
@@ -55,8 +59,13 @@ def targets_from_columns(
         # A million rows of 200 columns: no arithmetic of Python's own for each cell.
         targets[index] = np.frombuffer(bytes(map(codes.__getitem__, pick(row))), dtype=np.int8)
     if _BAD in codes.values():
-        raise table.row_error([problem for name in columns for problem in _problems(table, name)])
-    written = {cell.strip().lower() for cell in codes}
+        problems = [problem for name in columns for problem in _problems(table, name)]
+        table.refuse(problems, advice(problems))
+        no_labels = {problem.column for problem in problems if problem.is_whole_column}
+        targets = targets[:, [name not in no_labels for name in columns]]
+        columns = [name for name in columns if name not in no_labels]
+        targets[targets == np.int8(_BAD - 256)] = UNKNOWN
+    written = {cell.strip().lower() for cell, code in codes.items() if code != _BAD}
     filled = written.difference(BLANKS)
     has_marks_alone = filled != written and bool(filled) and filled <= {*MARKS}
     is_absent = unlisted == "absent" or (unlisted is None and has_marks_alone)
