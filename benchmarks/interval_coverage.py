@@ -22,7 +22,6 @@ from kmcl.evaluation.resampling import (
     _rank_labels,
     _weighted_average_precisions,
     resample,
-    sampling_units,
 )
 
 Limits = tuple[float, float]
@@ -99,7 +98,7 @@ def simulate(case: Case, generator: np.random.Generator) -> Predictions:
 
 def intervals(predictions: Predictions, seed: int, num_resamples: int) -> dict[str, Limits]:
     """The 95 % intervals by name; all but "used" resample images even where there are groups."""
-    units = sampling_units(None, len(predictions))
+    units = replace(predictions, groups=None).units
     generator = np.random.default_rng(seed)
     (found,) = resample((predictions,), ((1.0,),), units, generator, num_resamples)
     samples = found.means[~np.isnan(found.means)]

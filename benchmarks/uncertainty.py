@@ -36,7 +36,6 @@ from kmcl.evaluation.probability_intervals import (
     fit_probability_intervals,
 )
 from kmcl.evaluation.ranking import Values, mean_of_defined
-from kmcl.evaluation.resampling import sampling_units
 from kmcl.evaluation.risk_coverage import certainty_points, detect_errors
 from kmcl.evaluation.temperature import fit_temperatures
 from kmcl.models.guarantee import GuaranteeWish
@@ -225,7 +224,7 @@ def frequency_effects(pool: Predictions) -> Values:
     if pool.groups is None:
         return np.ones(pool.num_labels)
     probabilities = fit_temperatures(pool, with_bias=True).apply(pool.scores).astype(np.float64)
-    units = sampling_units(pool.groups, len(pool))
+    units = pool.units
     found = []
     for label, there in enumerate(pool.evaluated.T):
         mean = probabilities[there, label]
@@ -238,7 +237,7 @@ def frequency_effects(pool: Predictions) -> Values:
 
 def groups_with(part: Predictions) -> Values:
     """How many images or groups have each label."""
-    units = sampling_units(part.groups, len(part))
+    units = part.units
     return np.array([len(set(units.of_image[there])) for there in part.positive.T], dtype=np.float64)
 
 

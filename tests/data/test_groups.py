@@ -23,9 +23,8 @@ from kmcl.data.selection import join_splits, take_fraction
 from kmcl.data.splitting import cut_split, draw_splits, stratify
 from kmcl.evaluation.bootstrap import bootstrap_map
 from kmcl.evaluation.drift import PredictedImages, one_of_each_group
-from kmcl.evaluation.predictions import Predictions
+from kmcl.evaluation.predictions import Predictions, sampling_units
 from kmcl.evaluation.probability_intervals import fit_probability_intervals
-from kmcl.evaluation.resampling import sampling_units
 from kmcl.labelling.label_suspicion import suspect_labels
 from kmcl.labelling.left_out_scores import left_out_scores
 

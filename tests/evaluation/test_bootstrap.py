@@ -12,7 +12,7 @@ from evaluation.synthetic import from_arrays, make_predictions, with_gaps
 from kmcl.errors import InputError
 from kmcl.evaluation import resampling
 from kmcl.evaluation.bootstrap import bootstrap_map, compare_map, compare_mean_map
-from kmcl.evaluation.predictions import Predictions
+from kmcl.evaluation.predictions import Predictions, sampling_units
 from kmcl.evaluation.ranking import mean_average_precision
 
 
@@ -39,7 +39,7 @@ def resampled_maps(predictions: Predictions, seed: int, num_resamples: int) -> n
 def test_weights_give_what_copied_images_give(decimals: int | None) -> None:
     # Few positives: labels fall out of resamples, sometimes all of them. Ties are many with one decimal.
     predictions = with_gaps(make_predictions(14, 3, seed=3, prevalence=0.1, signal=0.3, decimals=decimals))
-    units = resampling.sampling_units(None, len(predictions))
+    units = predictions.units
     (found,) = resampling.resample((predictions,), ((1.0,),), units, np.random.default_rng(7), 150)
     expected = resampled_maps(predictions, 7, 150)
     assert np.isnan(expected).any()
@@ -51,7 +51,7 @@ def test_a_labels_variance_is_over_the_resamples_that_have_it() -> None:
     targets = np.zeros((12, 4), np.int8)
     targets[:6, 0], targets[2:4, 1], targets[5, 2:] = 1, 1, 1
     predictions = from_arrays(np.random.default_rng(2).random((12, 4)), targets)
-    units = resampling.sampling_units(None, 12)
+    units = sampling_units(None, 12)
     for num_resamples in (1, 2, 9):
         (found,) = resampling.resample(
             (predictions,), ((1.0,),), units, np.random.default_rng(1), num_resamples
@@ -75,7 +75,7 @@ def test_whole_groups_are_drawn() -> None:
 
 
 def test_an_image_without_a_group_is_drawn_by_itself() -> None:
-    units = resampling.sampling_units(("a", "", "b", "a", ""), 5)
+    units = sampling_units(("a", "", "b", "a", ""), 5)
     assert units.num_units == 4
     assert units.of_image.tolist() == [0, 1, 2, 0, 3]
     predictions = make_predictions(40, 3)

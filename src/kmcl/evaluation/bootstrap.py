@@ -15,9 +15,9 @@ import numpy as np
 from kmcl.data.groups import has_groups
 from kmcl.errors import InputError
 from kmcl.evaluation.json_values import JsonObject, to_json_object
-from kmcl.evaluation.predictions import Mask, Predictions
+from kmcl.evaluation.predictions import Mask, Predictions, Units
 from kmcl.evaluation.ranking import Values, label_average_precisions
-from kmcl.evaluation.resampling import Resamples, Units, resample, sampling_units
+from kmcl.evaluation.resampling import Resamples, resample
 from kmcl.models.label_rules import logit, sigmoid
 
 
@@ -158,8 +158,8 @@ def _draw(
     generator: np.random.Generator,
     num_resamples: int,
 ) -> _Sample:
-    groups = next((model.groups for model in models if model.groups is not None), None)
-    units = sampling_units(groups, len(models[0]))
+    grouped = next((model for model in models if model.groups is not None), models[0])
+    units = grouped.units
     positive = models[0].positive
     present = positive.any(axis=0)
     estimates = np.stack([label_average_precisions(model)[present] for model in models])
@@ -169,7 +169,7 @@ def _draw(
         else np.full(len(combinations), np.nan),
         resamples=resample(models, combinations, units, generator, num_resamples),
         positive_units=_positive_units(positive[:, present], units),
-        num_groups=units.num_units if has_groups(groups) else None,
+        num_groups=units.num_units if has_groups(grouped.groups) else None,
     )
 
 

@@ -34,7 +34,6 @@ import numpy.typing as npt
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import Values
-from kmcl.evaluation.resampling import sampling_units
 from kmcl.evaluation.risk_bounds import binomial_p_values, hoeffding_bentkus_p_values, last_certified
 from kmcl.evaluation.thresholds import half_way_below
 from kmcl.models.guarantee import Guarantee, GuaranteeWish
@@ -79,13 +78,13 @@ def choose_guaranteed_thresholds(
     choose = {"recall": _for_recall, "found": _for_found, "precision": _for_precision}[wish.kind]
     found = choose(predictions, wish)
     missing = np.isnan(found)
-    units = exchangeable_units(predictions)
+    units = predictions.units
     guarantee = Guarantee(
         wish.kind,
         wish.level,
         wish.confidence,
         num_images=len(predictions),
-        num_groups=units.max(initial=-1).item() + 1 if _is_grouped(units) else None,
+        num_groups=units.num_units if units.are_groups else None,
         needed=needed_units(wish),
         not_given=tuple(label for label, lacks in zip(predictions.labels, missing, strict=True) if lacks),
     )
@@ -108,14 +107,14 @@ def needed_units(wish: GuaranteeWish) -> int:
 
 def refuse_small_val(predictions: Predictions, wish: GuaranteeWish) -> None:
     """Raise InputError where no model could be given the guarantee for any label, before one is trained."""
-    units, needed = exchangeable_units(predictions), needed_units(wish)
-    unit = "groups" if _is_grouped(units) else "images"
+    units, needed = predictions.units, needed_units(wish)
+    unit = "groups" if units.are_groups else "images"
     if wish.kind == "found":
-        most = len(set(units[predictions.positive.any(axis=1)].tolist()))
+        most = len(set(units.of_image[predictions.positive.any(axis=1)].tolist()))
         having = f"that have a label; there {'is' if most == 1 else 'are'} {most}"
     else:
         columns = predictions.positive.T if wish.kind == "recall" else predictions.evaluated.T
-        counts = [len(set(units[there].tolist())) for there in columns]
+        counts = [len(set(units.of_image[there].tolist())) for there in columns]
         most = max(counts)
         label = predictions.labels[counts.index(most)]
         having = f"with the label; {label!r}, the most frequent, has {most}"
@@ -151,20 +150,21 @@ def controlled_threshold(positives: Positives, wish: GuaranteeWish) -> float | N
 def positives_of_label(predictions: Predictions, label: int) -> Positives:
     """The images with a label; those of one group share its weight of 1."""
     there = predictions.positive[:, label]
-    units = exchangeable_units(predictions)
-    counts = np.bincount(units[there])
-    weights = 1 / counts[units[there]]
+    units = predictions.units
+    having = units.of_image[there]
+    counts = np.bincount(having)
+    weights = 1 / counts[having]
     num_units = int((counts > 0).sum())
-    return Positives(predictions.scores[there, label], weights, num_units, not _is_grouped(units))
+    return Positives(predictions.scores[there, label], weights, num_units, not units.are_groups)
 
 
 def positives_of_images(predictions: Predictions) -> Positives:
     """The labels of the images: those of one image share its weight, its images that of a group."""
     positive = predictions.positive
     has_label = positive.any(axis=1)
-    units = exchangeable_units(predictions)
-    images = np.bincount(units[has_label], minlength=units.max(initial=-1) + 1)
-    weights = 1 / (np.maximum(positive.sum(axis=1), 1) * np.maximum(images[units], 1))
+    units = predictions.units
+    images = np.bincount(units.of_image[has_label], minlength=units.num_units)
+    weights = 1 / (np.maximum(positive.sum(axis=1), 1) * np.maximum(images[units.of_image], 1))
     rows, columns = np.nonzero(positive)
     return Positives(predictions.scores[rows, columns], weights[rows], int((images > 0).sum()), False)
 
@@ -188,13 +188,13 @@ def _for_found(predictions: Predictions, wish: GuaranteeWish) -> Values:
 def _for_precision(predictions: Predictions, wish: GuaranteeWish) -> Values:
     if wish.confidence is None:
         raise InputError("a guaranteed precision needs a confidence")
-    units = exchangeable_units(predictions)
-    p_values = hoeffding_bentkus_p_values if _is_grouped(units) else binomial_p_values
+    units = predictions.units
+    p_values = hoeffding_bentkus_p_values if units.are_groups else binomial_p_values
     values = np.full(predictions.num_labels, np.nan)
     for label, evaluated in enumerate(predictions.evaluated.T):
         reached = np.searchsorted(-_GRID, -predictions.scores[evaluated, label])
         wrong = ~predictions.positive[evaluated, label]
-        of_units = units[evaluated] if _is_grouped(units) else None
+        of_units = units.of_image[evaluated] if units.are_groups else None
         found = p_values(*_false_predictions(reached, wrong, of_units), 1 - wish.level)
         last = last_certified(found, _STARTS, 1 - wish.confidence)
         if last is not None:
@@ -228,13 +228,3 @@ def _lowered(chosen: float, scores: npt.NDArray[np.float32]) -> float:
     """Half-way to the next lower score of val, so that a tiny numerical difference does not miss an image."""
     ranked = np.unique(scores)[::-1]
     return half_way_below(ranked, int(np.searchsorted(-ranked, -np.float32(chosen))))
-
-
-def exchangeable_units(predictions: Predictions) -> npt.NDArray[np.int64]:
-    """N indices of groups, or of images where there are none."""
-    return sampling_units(predictions.groups, len(predictions)).of_image
-
-
-def _is_grouped(units: npt.NDArray[np.int64]) -> bool:
-    """Whether two images share a group; without, a group is an image."""
-    return len(units) > 0 and int(units.max()) + 1 < len(units)

@@ -19,14 +19,12 @@ import numpy as np
 from kmcl.data.cooccurrence import Cooccurrence
 from kmcl.errors import InputError
 from kmcl.evaluation.contrasts import Contrast, Strata, contrast
-from kmcl.evaluation.predictions import Mask, Predictions, Scores
+from kmcl.evaluation.predictions import Mask, Predictions, Scores, Units
 from kmcl.evaluation.ranking import Values
 from kmcl.evaluation.resampling import (
     LabelRanking,
-    Units,
     Weights,
     rank_label,
-    sampling_units,
     weight_blocks,
 )
 
@@ -94,7 +92,7 @@ def measure_leaning(
         raise InputError(f"decided must have the shape {predictions.scores.shape}, got {decided.shape}")
     if num_resamples < 2:
         raise InputError(f"num_resamples must be at least 2, got {num_resamples}")
-    units = sampling_units(predictions.groups, len(predictions))
+    units = predictions.units
     strata = [_strata(predictions, decided, pair, present) for pair in pairs for present in (True, False)]
     resamples = [
         [_measure_all(stratum, weights) for stratum in strata]

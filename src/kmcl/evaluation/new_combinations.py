@@ -20,7 +20,7 @@ from kmcl.errors import InputError
 from kmcl.evaluation.contrasts import Contrast, Strata, contrast
 from kmcl.evaluation.predictions import Mask, Predictions, Scores
 from kmcl.evaluation.ranking import Values
-from kmcl.evaluation.resampling import Weights, sampling_units, weight_blocks
+from kmcl.evaluation.resampling import Weights, weight_blocks
 
 RESAMPLES = 500
 
@@ -113,7 +113,7 @@ def measure_combinations(
     """
     both = new.any(axis=0) & seen.any(axis=0)
     new, seen = new & both, seen & both
-    units = sampling_units(predictions.groups, len(predictions))
+    units = predictions.units
     kinds = (decided.astype(np.float64), _ranks(predictions))
     drawn = [
         [_stratified(values, new, seen, weights) for values in kinds]

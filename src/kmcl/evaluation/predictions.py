@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from kmcl.data.dataset import UNKNOWN, Split
+from kmcl.data.groups import units_of_rows
 from kmcl.errors import InputError
 from kmcl.storage.archives import ARCHIVE_ERRORS
 from kmcl.storage.atomic import write_with
@@ -24,6 +26,22 @@ Rows = npt.NDArray[np.int64]
 
 _OF_PAIRS = ("scores", "targets", "ignored", "sigma")
 _OF_IMAGES = ("names", "groups", "features", "unfamiliarity", "feature_summary", *_OF_PAIRS)
+
+
+class Units(NamedTuple):
+    """What is drawn: images, or groups of images.
+
+    of_image:  N indices of units.
+    num_units: how many there are.
+    """
+
+    of_image: npt.NDArray[np.int64]
+    num_units: int
+
+    @property
+    def are_groups(self) -> bool:
+        """Whether two images share a group; without, a group is an image."""
+        return self.num_units < len(self.of_image)
 
 
 @dataclass(frozen=True)
@@ -126,7 +144,7 @@ class Predictions:
         """Some of the labels, in the given order."""
         columns = [self.labels.index(label) for label in labels]
         values = {name: getattr(self, name) for name in _OF_PAIRS}
-        kept = {
+        kept: dict[str, Any] = {
             name: None if value is None else np.ascontiguousarray(value[:, columns])
             for name, value in values.items()
         }
@@ -139,21 +157,26 @@ class Predictions:
     def num_labels(self) -> int:
         return len(self.labels)
 
-    @property
+    @cached_property
     def evaluated(self) -> Mask:
         """N x L: the pairs that take part in metrics, those neither unknown nor ignored."""
-        known: Mask = self.targets != UNKNOWN
-        return known if self.ignored is None else known & ~self.ignored
+        known = np.asarray(self.targets != UNKNOWN)
+        return _for_reading(known if self.ignored is None else known & ~self.ignored)
 
-    @property
+    @cached_property
     def positive(self) -> Mask:
         """N x L: the evaluated pairs whose label is present."""
-        return np.asarray(self.targets == 1) & self.evaluated
+        return _for_reading(np.asarray(self.targets == 1) & self.evaluated)
 
-    @property
+    @cached_property
     def negative(self) -> Mask:
         """N x L: the evaluated pairs whose label is absent."""
-        return np.asarray(self.targets == 0) & self.evaluated
+        return _for_reading(self.evaluated & ~self.positive)
+
+    @cached_property
+    def units(self) -> Units:
+        """What resamples draw and guarantees count: groups of images, or images where there are none."""
+        return sampling_units(self.groups, len(self))
 
     def save(self, path: Path | str) -> None:
         """Write a .npz file without pickled objects; an interrupted write leaves the old file intact."""
@@ -242,6 +265,19 @@ class Predictions:
             f"{argument} must be {bound}, got {array[row, column]} "
             f"for image {self.names[row]!r} and label {self.labels[column]!r}"
         )
+
+
+def sampling_units(groups: Sequence[str] | None, num_images: int) -> Units:
+    """The units of `units_of_rows`, numbered in the order in which they occur."""
+    units = units_of_rows(groups, num_images)
+    first = np.unique(units, return_index=True)[1]
+    return Units(np.argsort(np.argsort(first))[units], len(first))
+
+
+def _for_reading(mask: Mask) -> Mask:
+    """Every reader of a mask that is kept has the same one."""
+    mask.flags.writeable = False
+    return mask
 
 
 def _joined(values: Sequence[Any]) -> Any:

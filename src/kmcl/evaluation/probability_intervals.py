@@ -35,7 +35,6 @@ from kmcl.data.groups import has_groups
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import Values
-from kmcl.evaluation.resampling import sampling_units
 from kmcl.models.label_rules import NUMBERS_PER_INTERVAL, IntervalRows, calibrate, logit, sigmoid
 
 STANDARD_DEVIATIONS = 1.6449
@@ -121,7 +120,7 @@ def design_effects(predictions: Predictions, probabilities: Values, design: Valu
     probabilities: N x L, fitted on these predictions
     design:        N x L x 2, what they were fitted with
     """
-    units = sampling_units(predictions.groups, len(predictions))
+    units = predictions.units
     weights = probabilities * (1 - probabilities) * predictions.evaluated
     information = np.einsum("bl,bli,blj->lij", weights, design, design)
     residuals = np.where(predictions.evaluated, predictions.positive - probabilities, 0.0)

@@ -10,7 +10,6 @@ from kmcl.evaluation.decisions import Thresholds, decide
 from kmcl.evaluation.json_values import JsonObject, to_json_object
 from kmcl.evaluation.predictions import Mask, Predictions
 from kmcl.evaluation.ranking import Values, mean_of_defined
-from kmcl.evaluation.resampling import sampling_units
 from kmcl.models.guarantee import Guarantee
 
 
@@ -71,7 +70,7 @@ def _label_means(predictions: Predictions, values: Mask, counted: Mask) -> Value
 
 def _mean_over_groups(predictions: Predictions, values: Values, counted: Mask) -> float:
     """The mean over the groups that have a counted image of the means over these images."""
-    units = sampling_units(predictions.groups, len(predictions)).of_image[counted]
+    units = predictions.units.of_image[counted]
     if not len(units):
         return float("nan")
     counts = np.bincount(units)

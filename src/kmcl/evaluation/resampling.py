@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kmcl.data.groups import units_of_rows
-from kmcl.evaluation.predictions import Mask, Predictions, Scores
+from kmcl.evaluation.predictions import Mask, Predictions, Scores, Units
 from kmcl.evaluation.ranking import Values
 
 Weights = npt.NDArray[np.int32]
@@ -22,17 +21,6 @@ Weights = npt.NDArray[np.int32]
 # Resamples weighted at once: a row of weights then is two cache lines to sixteen, and 40,000 images of
 # weights take 10 MB.
 _RESAMPLES_AT_ONCE = 64
-
-
-class Units(NamedTuple):
-    """What is drawn: images, or groups of images.
-
-    of_image:  N indices of units.
-    num_units: how many there are.
-    """
-
-    of_image: npt.NDArray[np.int64]
-    num_units: int
 
 
 class Resamples(NamedTuple):
@@ -44,13 +32,6 @@ class Resamples(NamedTuple):
 
     means: Values
     variances: Values
-
-
-def sampling_units(groups: Sequence[str] | None, num_images: int) -> Units:
-    """The units of `units_of_rows`, numbered in the order in which they occur."""
-    units = units_of_rows(groups, num_images)
-    first = np.unique(units, return_index=True)[1]
-    return Units(np.argsort(np.argsort(first))[units], len(first))
 
 
 def resample(

@@ -11,7 +11,6 @@ from kmcl.data.augmentation import resize
 from kmcl.evaluation.contrasts import MIN_UNITS, Difference, joint_level, mean_difference
 from kmcl.evaluation.leaning import LabelLeaning, LabelPair
 from kmcl.evaluation.ranking import Values
-from kmcl.evaluation.resampling import sampling_units
 from kmcl.explain.masking import Pixels, masked_logits
 from kmcl.reports.measured import Measured
 
@@ -96,7 +95,7 @@ def _choose(
     At most one image of a group, so that they are independent. The labels are those whose decisions differ
     most between images with and without the other label.
     """
-    predictions, units = one.predictions, sampling_units(one.predictions.groups, len(one.predictions))
+    predictions, units = one.predictions, one.predictions.units
     chosen: list[tuple[LabelPair, list[int]]] = []
     for leaning in sorted(leanings, key=_suspicion, reverse=True):
         if len(chosen) == max(1, num_masked // IMAGES_PER_LABEL) or _suspicion(leaning) <= 0:
