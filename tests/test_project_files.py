@@ -124,6 +124,14 @@ def test_the_workflow_tests_three_systems_and_both_ends_of_torch():
     assert {"push", "pull_request"} <= workflow[True].keys()
 
 
+def test_the_workflow_tests_the_versions_of_python_that_the_package_names():
+    matrix = load_yaml(GITHUB / "workflows" / "ci.yml")["jobs"]["tests"]["strategy"]["matrix"]
+    tested = {*matrix["python"], *(entry["python"] for entry in matrix["include"] if "python" in entry)}
+    assert {f"Programming Language :: Python :: {version}" for version in tested} == {
+        line for line in PYPROJECT["project"]["classifiers"] if re.search(r":: 3\.\d+$", line)
+    }
+
+
 def test_the_workflow_runs_what_make_runs():
     workflow = load_yaml(GITHUB / "workflows" / "ci.yml")
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")

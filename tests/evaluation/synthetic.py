@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 
 from kmcl.evaluation.predictions import Predictions
+
+
+def assert_equal_fields(found: Any, expected: Any) -> None:
+    """Two dataclasses of one type have equal values, arrays among them."""
+    assert type(found) is type(expected)
+    for field in fields(expected):
+        np.testing.assert_array_equal(getattr(found, field.name), getattr(expected, field.name), field.name)
 
 
 def make_predictions(

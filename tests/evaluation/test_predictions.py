@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evaluation.synthetic import from_arrays, make_predictions, with_gaps
+from evaluation.synthetic import assert_equal_fields, from_arrays, make_predictions, with_gaps
 from kmcl.data import Split
 from kmcl.data.arrays import ArrayImages
 from kmcl.errors import InputError
@@ -23,11 +23,6 @@ def with_every_field() -> Predictions:
         unfamiliarity=np.linspace(0, 1, 200, dtype=np.float32),
         feature_summary=np.linspace(-3, 3, 400, dtype=np.float32).reshape(200, 2),
     )
-
-
-def assert_equal_fields(found: Predictions, expected: Predictions) -> None:
-    for field in fields(Predictions):
-        np.testing.assert_array_equal(getattr(found, field.name), getattr(expected, field.name), field.name)
 
 
 def test_images_are_taken_and_joined_with_every_field() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize, minimize_scalar
 from sklearn.linear_model import LogisticRegression
 
-from evaluation.synthetic import from_arrays, make_predictions, with_gaps
+from evaluation.synthetic import assert_equal_fields, from_arrays, make_predictions, with_gaps
 from kmcl.errors import InputError
 from kmcl.evaluation.calibration import calibration
 from kmcl.evaluation.decisions import decide
@@ -230,8 +230,7 @@ def test_temperatures_survive_json() -> None:
     again = Temperatures.from_json(json.loads(json.dumps(fitted.to_json(), allow_nan=False)))
     scores = make_predictions(seed=9).scores
     np.testing.assert_array_equal(again.apply(scores), fitted.apply(scores))
-    assert again.labels == fitted.labels
-    assert replace(again, temperatures=fitted.temperatures, biases=fitted.biases) == fitted
+    assert_equal_fields(again, fitted)
     assert isinstance(again.shared, tuple)
 
 

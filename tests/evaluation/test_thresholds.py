@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluation.synthetic import from_arrays, make_predictions, with_gaps
+from evaluation.synthetic import assert_equal_fields, from_arrays, make_predictions, with_gaps
 from kmcl.errors import InputError
 from kmcl.evaluation.decisions import decide, decision_metrics
 from kmcl.evaluation.predictions import Predictions
@@ -247,8 +247,7 @@ def test_thresholds_survive_json() -> None:
         replace(predictions, targets=predictions.targets * np.int8([0, 1, 1, 1, 1, 1]))
     )
     again = LabelThresholds.from_json(json.loads(json.dumps(chosen.to_json(), allow_nan=False)))
-    np.testing.assert_array_equal(again.values, chosen.values)
-    assert replace(again, values=chosen.values) == chosen
+    assert_equal_fields(again, chosen)
     assert chosen.unsupported == ("label0",)
 
 

@@ -84,7 +84,7 @@ def without_vote(tmp_path_factory) -> Path:
 def test_the_folder_holds_the_whole_run(finished: Path):
     assert read_settings(finished / "settings.yaml") == tiny_settings()
     environment = json.loads((finished / "environment.json").read_text())
-    assert environment["packages"]["torch"] == torch.__version__
+    assert environment["packages"]["torch"] == torch.__version__.partition("+")[0]
     rows = epochs_of(finished)
     assert [row["epoch"] for row in rows] == [1, 2]
     for term in ("loss", "reconstruction", "classification", "contrastive"):

@@ -178,12 +178,13 @@ def _shared_groups(dataset: Dataset) -> Iterator[Problem]:
     for name, split in dataset.splits.items():
         if split.groups is None:
             continue
+        groups, rows = np.unique(split.groups, return_index=True)
+        row_of = dict(zip(groups.tolist(), rows.tolist(), strict=True))
         for group in named_groups(split.groups):
             other = first_split.setdefault(group, name)
             if other != name:
-                row = int(np.flatnonzero(split.groups == group)[0])
                 message = f"group {group!r} has images in {other} and in {name}"
-                yield _problem(dataset, "group in two splits", message, name, row)
+                yield _problem(dataset, "group in two splits", message, name, row_of[group])
 
 
 def _labels_without_positive(dataset: Dataset) -> Iterator[Problem]:
