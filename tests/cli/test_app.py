@@ -22,7 +22,14 @@ from kmcl.cli.app import main, make_app
 from kmcl.cli.settings_flags import NOT_FLAGS
 from kmcl.errors import InputError
 from kmcl.methods import METHODS
-from kmcl.training.resolution import resolve_settings, setting_names
+from kmcl.training.presets import PRESETS
+from kmcl.training.resolution import (
+    BY_THE_RECIPE,
+    flat_values,
+    read_given,
+    resolve_settings,
+    setting_names,
+)
 
 COMMANDS = [
     "train",
@@ -162,6 +169,38 @@ def test_common_settings_come_first_and_options_under_the_methods_that_have_them
     ]
     assert sorted(shown) == sorted(expected)
     assert len(expected) > 30
+
+
+def test_the_help_shows_the_defaults_that_result():
+    wide = {"COLUMNS": "400", "TERMINAL_WIDTH": "400"}
+    text = CliRunner().invoke(make_app(), ["train", "--help"], env=wide).output
+    lines = re.findall(r"│ (--\S+).*?(?:\[default: \((.*?)\)\])?\s*│\n", text)
+    shown = {flag[2:].replace("-", "_"): default for flag, default in lines}
+    assert shown["negative_focus"] == "4.0; 1.0 with method aam"
+    for preset in PRESETS:
+        for method in METHODS:
+            given = read_given("digits", preset, flags={"method": method, "posthoc": "none"})
+            left = set(given.left_to_the_run()) - {"recipe", "budget"}
+            result = flat_values(given.settings())
+            for name in result.keys() - {"data", "data_options", "method", "posthoc", *NOT_FLAGS}:
+                expected = (
+                    BY_THE_RECIPE if name in left else "" if result[name] is None else str(result[name])
+                )
+                assert meant(shown[name], method, preset) == expected, (name, method, preset)
+    assert meant(shown["posthoc"], "kmcl", "paper") == "none"
+
+
+def meant(shown: str, method: str, preset: str) -> str:
+    """The default that `4.0; 1.0 with method aam` says for one method and preset."""
+    general = ""
+    for part in shown.split("; "):
+        value, condition, of = part.partition(" with ")
+        kind, _, names = of.partition(" ")
+        if not condition:
+            general = value
+        elif {"method": method, "preset": preset}[kind] in names.split(", "):
+            return value
+    return general
 
 
 def help_panels(command: str) -> dict[str, list[str]]:

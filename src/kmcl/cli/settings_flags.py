@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Annotated, Any, NamedTuple, Optional, get_type_hints
 
 import typer
 
 from kmcl.methods import METHODS
-from kmcl.training.resolution import CHOSEN_BY, DEFAULT_METHOD, FLAT_NAMES
+from kmcl.training.presets import PRESETS
+from kmcl.training.resolution import DEFAULT_METHOD, FLAT_NAMES, default_values
 from kmcl.training.settings import GROUPS
 
 OWN_ARGUMENTS = ("data", "data_options")
@@ -42,22 +43,21 @@ PANELS = {
     "tracking": "Tracking",
 }
 
-BY_THE_RECIPE = "by the recipe"
-BY_RECIPES = set(CHOSEN_BY["auto"]) - {"recipe", "budget"}
-"""Settings whose default depends on the recipe."""
-
 NOT_FLAGS = ("to_choose",)
 """Settings that are recorded, never given."""
 
 
 class Flag(NamedTuple):
-    """A setting as a flag; `default` is what the help shows."""
+    """A setting as a flag.
+
+    methods: those that have it
+    """
 
     name: str
     annotation: Any
     help: str
-    default: Any
     panel: str
+    methods: Sequence[str] = (DEFAULT_METHOD,)
 
 
 def setting_flags() -> list[Flag]:
@@ -67,6 +67,27 @@ def setting_flags() -> list[Flag]:
     return [*common, *flags.values()]
 
 
+def shown_defaults() -> dict[str, str]:
+    """What the help shows as default of each flag, as in "4.0; 1.0 with method aam"."""
+    values = {(method, preset): default_values(method, preset) for method in METHODS for preset in PRESETS}
+    shown = {}
+    for flag in setting_flags():
+        of = {case: found[flag.name] for case, found in values.items() if case[0] in flag.methods}
+        usual = of[flag.methods[0], "default"]
+        others: dict[tuple[object, str], list[str]] = {}
+        for method in flag.methods:
+            if of[method, "default"] != usual:
+                others.setdefault((of[method, "default"], "method"), []).append(method)
+        for preset in PRESETS:
+            changed = [of[m, preset] for m in flag.methods if of[m, preset] != of[m, "default"]]
+            if changed:
+                others.setdefault((changed[0], "preset"), []).append(preset)
+        words = [] if usual is None else [str(usual)]
+        words += [f"{value} with {kind} {', '.join(names)}" for (value, kind), names in others.items()]
+        shown[flag.name] = "; ".join(words)
+    return shown
+
+
 def _group_flags() -> Iterator[Flag]:
     for name, (group, field_name) in FLAT_NAMES.items():
         if name in NOT_FLAGS:
@@ -74,19 +95,17 @@ def _group_flags() -> Iterator[Flag]:
         field = GROUPS[group].model_fields[field_name]
         # Durations and the names of recipes are checked by the settings, with their own messages.
         annotation = str if group == "recipe" else field.annotation
-        default = BY_THE_RECIPE if name in BY_RECIPES else field.default
-        yield Flag(name, annotation, field.description or "", default, PANELS[group])
+        yield Flag(name, annotation, field.description or "", PANELS[group])
 
 
 def _choice_flags() -> Iterator[Flag]:
     methods = ", ".join(METHODS)
-    yield Flag("method", str, methods, DEFAULT_METHOD, "Common settings")
+    yield Flag("method", str, methods, "Common settings")
     yield Flag(
         "posthoc",
         str,
         "parts fitted after training: frozen_gp, kernel_vote, unfamiliarity or none; options as in "
         "kernel_vote:max_images=4096",
-        "the method's",
         "Common settings",
     )
 
@@ -103,11 +122,7 @@ def _option_flags() -> Iterator[Flag]:
         # Two methods may give a name different types; then the text is converted by the method's own model.
         annotation = fields[0].annotation if len(annotations) == 1 else str
         panel = f"Method {methods[0]}" if len(methods) == 1 else f"Methods {', '.join(methods)}"
-        yield Flag(option, annotation, fields[0].description or "", fields[0].default, panel)
-
-
-def _shown(default: object) -> str | bool:
-    return False if default is None else str(default)
+        yield Flag(option, annotation, fields[0].description or "", panel, methods)
 
 
 def with_settings_flags(
@@ -123,10 +138,12 @@ def with_settings_flags(
         for parameter in inspect.signature(command).parameters.values()
         if parameter.kind is not parameter.VAR_KEYWORD
     ]
+    defaults = shown_defaults()
     for flag in setting_flags():
         if flag.name in without:
             continue
-        option = typer.Option(help=flag.help, show_default=_shown(flag.default), rich_help_panel=flag.panel)
+        default = defaults[flag.name] or False
+        option = typer.Option(help=flag.help, show_default=default, rich_help_panel=flag.panel)
         # Optional, so that a flag that was not given does not override the preset or the file.
         annotation: Any = Annotated[Optional[flag.annotation], option]  # noqa: UP045
         parameters.append(

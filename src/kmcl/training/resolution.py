@@ -94,11 +94,13 @@ class Given(NamedTuple):
 
     def left_to_the_run(self) -> list[str]:
         """Settings that a training chooses itself, for its data, machine and budget."""
-        from kmcl.training.vector_recipe import names_vectors
-
         if self.values.get("to_choose") is not None:  # the settings of a run, which are complete
             return []
-        recipe = "vectors" if names_vectors(self.values.get("data")) else self.values.get("recipe", "auto")
+        recipe = self.values.get("recipe", "auto")
+        if (data := self.values.get("data")) is not None:
+            from kmcl.training.vector_recipe import names_vectors
+
+            recipe = "vectors" if names_vectors(data) else recipe
         return [name for name in CHOSEN_BY.get(recipe, ()) if name not in self.values]
 
 
@@ -122,6 +124,17 @@ def read_given(
         preset = "paper"
     values = preset_values(preset, chosen) | chosen
     return Given(values, preset_options(preset), str(file) if file else "settings")
+
+
+BY_THE_RECIPE = "by the recipe"
+
+
+def default_values(method: str = DEFAULT_METHOD, preset: str = "default") -> dict[str, Any]:
+    """What each setting is where nobody gives it, by flat names; BY_THE_RECIPE where the run chooses it."""
+    given = read_given(None, preset, flags={"method": method})
+    values = flat_values(given.settings({"data": "any", "posthoc": "none"} | given.values))
+    left = set(given.left_to_the_run()) - {"recipe", "budget"}
+    return values | dict.fromkeys(left, BY_THE_RECIPE)
 
 
 def resolve_settings(
