@@ -101,7 +101,7 @@ def test_a_wide_row_has_each_probability(predictions):
     file = io.StringIO()
     write_wide_csv(file, predictions[1:3], Columns(), LABELS)
     assert file.getvalue() == 'image,cat,"hot, dog"\n1.png,0.1,0.1\n2.png,0.2,0.2\n'
-    with pytest.raises(InputError, match="a label 'image' too"):
+    with pytest.raises(InputError, match="label 'image' has the name of another column"):
         write_wide_csv(file, predictions, Columns(), ("image", "cat"))
 
 
@@ -131,7 +131,7 @@ def test_the_unfamiliarity_is_the_last_column_of_tables(with_unfamiliarity, tmp_
     columns = Columns(unfamiliarity=True)
     write_wide_csv(file, with_unfamiliarity[1:2], columns, LABELS)
     assert file.getvalue() == 'image,cat,"hot, dog",unfamiliarity\n1.png,0.1,0.1,0.94\n'
-    with pytest.raises(InputError, match="column 'unfamiliarity' for the images"):
+    with pytest.raises(InputError, match="label 'unfamiliarity' has the name of another column"):
         write_wide_csv(file, with_unfamiliarity, columns, ("unfamiliarity", "cat"))
     frame = with_unfamiliarity.to_frame()
     assert frame["unfamiliarity"].tolist() == [share for share in SHARES for _ in LABELS]
@@ -165,7 +165,7 @@ def test_features_are_columns_where_they_are_wanted(predictions, wide, tmp_path:
         (4.0, -0.5),
         (None,) * 2,
     ]
-    with pytest.raises(InputError, match="column 'feature_2' for the images"):
+    with pytest.raises(InputError, match="label 'feature_2' has the name of another column"):
         write_wide_csv(io.StringIO(), given, columns, ("feature_2", "cat"))
 
 

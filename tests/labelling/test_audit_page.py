@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import html
+import json
 import re
 import time
 from pathlib import Path
@@ -103,3 +104,26 @@ def test_the_command_with_a_model(table: Path, model: Path, tmp_path: Path) -> N
     }
     assert {row["image"] for row in findings} <= known
     assert (output / "audit.html").stat().st_size > 10_000
+
+
+def test_a_label_that_cannot_be_a_column_leaves_out_the_corrected_table_alone(
+    table: Path, model: Path, tmp_path: Path
+) -> None:
+    """What the reader takes for names is a label here, which `kmcl data correct` refuses by its name."""
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    named = [["image", "split", "labels"]]
+    for row in rows:
+        labels = [name for name, column in (("green", "green"), ("Labels", "red")) if row[column] == "1"]
+        named.append([str(table.parent / row["image"]), row["split"], "|".join(labels)])
+    with (tmp_path / "named.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(named)
+    output = tmp_path / "audit"
+    arguments = ["data", "audit", f"table:{tmp_path / 'named.csv'}", "-o", "allow_outside=true"]
+    arguments += ["--run", str(model), "--count", "5", "--output", str(output)]
+    result = CliRunner().invoke(make_app(arguments), arguments)
+    assert result.exit_code == 0, result.output
+    assert "no corrected table: a label called 'Labels' cannot be written to a table" in result.output
+    assert "Labels" in (output / "findings.csv").read_text()
+    shown = (output / "audit.html").read_text(encoding="utf-8")
+    assert json.loads(shown.split('id="data">')[1].split("</script>")[0])["table"] is None

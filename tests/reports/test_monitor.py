@@ -104,6 +104,39 @@ def test_every_form_gives_the_numbers_that_were_written(
         np.testing.assert_allclose(read.features, expected.features[order], atol=1e-5)
 
 
+ODD = ("image", "error", "label", "probability", "unfamiliarity", "feature_1", "names", "a;b", "größe", " x ")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("odd", ODD)
+def test_labels_named_like_columns_are_read_back_or_refused(form: str, odd: str, tmp_path: Path):
+    """Of a file without other columns, as `kmcl predict` writes where every image can be read."""
+    path = tmp_path / form
+    rules = replace(RULES, labels=(odd, "probability" if odd == "label" else LABELS[1], LABELS[2]))
+    values = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]])
+    images = [
+        ImagePrediction(
+            name,
+            tuple(
+                LabelPrediction(label, value, None, None, 0.5, False, 0.5, None)
+                for label, value in zip(rules.labels, row, strict=True)
+            ),
+        )
+        for name, row in zip(("a.png", "b.png"), values.tolist(), strict=True)
+    ]
+    if odd == "image" and path.stem == "wide":
+        with pytest.raises(InputError, match="label 'image' has the name of another column"):
+            PredictionFiles(FORM_OF_SUFFIX[path.suffix], Columns(), rules.labels, wide=True)
+        return
+    files = PredictionFiles(FORM_OF_SUFFIX[path.suffix], Columns(), rules.labels, path.stem == "wide")
+    files.write(tmp_path / "chunk", images)
+    files.join([tmp_path / "chunk"], path)
+    read = read_predictions([path], rules)
+    np.testing.assert_allclose(read.probabilities, values, atol=1e-6)
+    assert read.unfamiliarity is None
+    assert read.features is None
+
+
 def test_several_files_are_one_batch(tmp_path: Path):
     paths = [write(tmp_path / form, draw(10, seed)) for seed, form in enumerate(FORMS)]
     read = read_predictions(paths, RULES)

@@ -54,6 +54,7 @@ def audit(
     from kmcl.data.selection import join_splits
     from kmcl.data.table_writing import table_cells
     from kmcl.data.vectors import feature_dim
+    from kmcl.errors import InputError
     from kmcl.labelling.audit import audit_dataset
     from kmcl.labelling.audit_page import audit_page, write_audit
     from kmcl.labelling.findings_table import findings_to_csv
@@ -66,7 +67,11 @@ def audit(
     source = _source_of(data)
     folder = None if source is None else source.parent
     in_files = width is None and Path(everything.images.name(0)).is_file()
-    table = list(table_cells(dataset, folder)) if in_files else None
+    try:
+        table = list(table_cells(dataset, folder)) if in_files else None
+    except InputError as error:  # the decisions can be saved nevertheless
+        console.print(f"The page has no corrected table: {error}", markup=False, soft_wrap=True)
+        table = None
     advice = "" if source is None else f"corrected.csv belongs beside {source.name}: its paths start there. "
     written = "corrected.csv" if width is None else "corrected.npz"
     command = f"kmcl data correct {data} decisions.csv --output {written}"

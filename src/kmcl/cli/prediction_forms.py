@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kmcl.cli.prediction_text import (
     WriteLines,
-    require_no_other_label,
     write_csv,
     write_json_lines,
     write_table,
     write_wide_csv,
 )
 from kmcl.errors import InputError
+from kmcl.serving.predictions import wide_columns
 from kmcl.storage.atomic import replacing
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class PredictionFiles:
 
     def __post_init__(self) -> None:
         if self.wide:
-            require_no_other_label(self.labels, self.columns)
+            wide_columns("image", self.labels, self.columns.of_images)
 
     @property
     def write_lines(self) -> WriteLines:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from kmcl.errors import InputError
+from kmcl.serving.predictions import wide_columns
 
 if TYPE_CHECKING:
     from kmcl.serving import ImagePrediction, LabelPrediction
@@ -43,25 +43,13 @@ def write_wide_csv(
     file: TextIO, predictions: Iterable[ImagePrediction], columns: Columns, labels: Sequence[str]
 ) -> None:
     """One row per image: its name, the probability of each label, and the wanted columns of images."""
-    require_no_other_label(labels, columns)
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["image", *labels, *columns.of_images])
+    writer.writerow(wide_columns("image", labels, columns.of_images))
     for prediction in predictions:
         numbers: list[float | None] = [label.probability for label in prediction.labels]
         cells = map(_csv_cell, numbers or [None] * len(labels))
         of_image = [_csv_cell(value) for value in columns.values_of(prediction)]
         writer.writerow([prediction.name, *cells, *of_image])
-
-
-def require_no_other_label(labels: Sequence[str], columns: Columns) -> None:
-    """No label is named like a column that is not one of the labels."""
-    if "image" in labels:
-        raise InputError("--wide has a column 'image' for the names, and the model has a label 'image' too")
-    for name in columns.of_images:
-        if name in labels:
-            raise InputError(
-                f"--wide has a column {name!r} for the images, and the model has a label of that name too"
-            )
 
 
 def _csv_cell(value: str | float | None) -> str | int:

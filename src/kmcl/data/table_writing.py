@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
-from itertools import count
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from kmcl.data.column_names import columns_beside
 from kmcl.data.dataset import UNKNOWN, Dataset
 from kmcl.data.groups import join_groups
-from kmcl.errors import InputError
 from kmcl.storage.atomic import write_text
 
-IMAGE_COLUMN, SPLIT_COLUMN, GROUP_COLUMN = "image_path", "split", "group"
-
-READER_OPTIONS = {"image_column": IMAGE_COLUMN, "split_column": SPLIT_COLUMN, "allow_outside": True}
+READER_OPTIONS = {"allow_outside": True}
 """With which `table:` reads what `write_table` wrote, wherever the images are."""
 
 
@@ -33,12 +30,7 @@ def write_table(dataset: Dataset, path: Path, images_from: Path | None = None) -
 
 def table_cells(dataset: Dataset, images_from: Path | None = None) -> Iterator[list[str | int]]:
     """The header and the rows of that table."""
-    groups = join_groups(dataset.splits.values())
-    row_of_table = count()
-    columns = [IMAGE_COLUMN, SPLIT_COLUMN, *([GROUP_COLUMN] if groups is not None else [])]
-    reserved = sorted({*columns} & set(dataset.labels))
-    if reserved:
-        raise InputError(f"a label called {reserved[0]!r} cannot be written to a table; rename it")
+    columns = columns_of_table(dataset)
     folder = None if images_from is None else images_from.absolute()
     yield [*columns, *dataset.labels]
     for name, split in dataset.splits.items():
@@ -46,5 +38,18 @@ def table_cells(dataset: Dataset, images_from: Path | None = None) -> Iterator[l
             image = Path(split.images.name(index)).absolute()
             if folder is not None and image.is_relative_to(folder):
                 image = image.relative_to(folder)
-            group = [] if groups is None else [str(groups[next(row_of_table)])]
-            yield [str(image), name, *group, *("" if value == UNKNOWN else value for value in targets)]
+            group = "" if split.groups is None else str(split.groups[index])
+            yield row_of_table(columns, str(image), name, group, targets)
+
+
+def columns_of_table(dataset: Dataset) -> list[str]:
+    """Those before the columns of the labels; InputError with a label that cannot be a column."""
+    return columns_beside(dataset.labels, join_groups(dataset.splits.values()) is not None)
+
+
+def row_of_table(
+    columns: Sequence[str], image: str, split: str, group: str, targets: Sequence[int]
+) -> list[str | int]:
+    """The cells of an image."""
+    labels = ("" if value == UNKNOWN else value for value in targets)
+    return [*(image, split, group)[: len(columns)], *labels]

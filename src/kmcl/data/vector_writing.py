@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kmcl.data.column_names import require_names
 from kmcl.data.dataset import Dataset
 from kmcl.data.selection import join_splits
 from kmcl.data.vectors import take_vectors
@@ -19,6 +20,7 @@ def write_vectors(dataset: Dataset, path: Path) -> None:
     """Write vectors, targets, labels, splits, names and groups, one split after the other."""
     if path.suffix.lower() != ".npz":
         raise InputError(f"{path}: feature vectors are written as .npz; got {path.suffix or 'no ending'!r}")
+    require_names(dataset.labels)
     everything = join_splits(dataset)
     rows = np.arange(len(everything))
     arrays: dict[str, npt.NDArray[Any]] = {

@@ -13,7 +13,7 @@ from kmcl.serving.engine import with_engine
 from kmcl.serving.engine_choice import Engine
 from kmcl.serving.loading import load
 from kmcl.serving.onnx_predictor import OnnxPredictor
-from kmcl.serving.predictions import Pixels
+from kmcl.serving.predictions import Columns, Pixels, wide_columns
 from kmcl.serving.throughput import best_batch_size, optimised
 
 if TYPE_CHECKING:
@@ -57,17 +57,13 @@ class TableScorer:
         if isinstance(predictor, OnnxPredictor):
             predictor.use_cores(cores)
         self._predictor, self._path, self._content = predictor, path, content
-        others = [path, "error", *(["unfamiliarity"] if predictor.has_unfamiliarity else [])]
-        if taken := sorted(set(others) & set(predictor.labels)):
-            raise InputError(f"label {taken[0]!r} has the name of another column; rename the path's column")
+        self._of_images = Columns(unfamiliarity=predictor.has_unfamiliarity, error=True).of_images
+        self._names = wide_columns(path, predictor.labels, self._of_images)
 
     @property
     def columns(self) -> dict[str, type]:
         """The columns of the result: the path, a probability per label, unfamiliarity if given, error."""
-        numbers: list[str] = [*self._predictor.labels]
-        if self._predictor.has_unfamiliarity:
-            numbers.append("unfamiliarity")
-        return {self._path: str, **dict.fromkeys(numbers, float), "error": str}
+        return {name: str if name in (self._path, "error") else float for name in self._names}
 
     def __call__(self, rows: pd.DataFrame) -> pd.DataFrame:
         import pandas as pd

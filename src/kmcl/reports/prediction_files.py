@@ -53,9 +53,11 @@ def _read_file(path: Path, labels: Sequence[str]) -> pd.DataFrame:
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
     try:
-        table = _readable(_read_table(path))
-        if "label" in table and "probability" in table:
-            return _checked(*_to_wide(table), labels)
+        table = _read_table(path)
+        of_label = {"label", "probability"}
+        if of_label <= {*table} and not of_label <= {*labels} <= {*table}:
+            return _checked(*_to_wide(_readable(table)), labels)
+        table = table if "error" in labels else _readable(table)
         return _checked(table, table[_columns_of_images(table, labels)], labels)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None

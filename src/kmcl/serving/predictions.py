@@ -5,7 +5,7 @@ Both an image and a list turn into a pandas DataFrame and display themselves in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, SupportsIndex, overload, runtime_checkable
@@ -102,6 +102,19 @@ class Columns(NamedTuple):
             *features[: self.num_features],
             *[image.error] * self.error,
         ]
+
+
+def wide_columns(name: str, labels: Sequence[str], others: Sequence[str]) -> list[str]:
+    """The columns of a table with a row per image: its name, a probability per label, and what else is known.
+
+    InputError with a label that has the name of another column.
+    """
+    if taken := sorted({name, *others}.intersection(labels)):
+        raise InputError(
+            f"label {taken[0]!r} has the name of another column of a table with a column per label; rename "
+            "one of them, or write a row per label"
+        )
+    return [name, *labels, *others]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,14 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
+from kmcl.data.column_names import (
+    GROUP_COLUMNS,
+    NAME_COLUMNS,
+    SOURCE_COLUMNS,
+    SPLIT_COLUMNS,
+    UNKNOWN_COLUMNS,
+    usual_column,
+)
 from kmcl.data.dataset import Dataset, ImageStore, Split
 from kmcl.data.label_parents import contradictions, read_parents, without_descendants
 from kmcl.data.readers.column_advice import column_advice
@@ -29,12 +37,6 @@ from kmcl.data.selection import select
 from kmcl.data.splitting import draw_splits, finish_splits
 from kmcl.data.target_pairs import has_any
 from kmcl.errors import InputError, suggest
-
-SPLIT_COLUMNS = ("split",)
-GROUP_COLUMNS = ("group", "patient", "patient_id", "patientid", "patient id")
-NAME_COLUMNS = ("labels", "finding labels")
-UNKNOWN_COLUMNS = ("unknown_labels",)
-SOURCE_COLUMNS = ("source",)
 
 
 class LabelColumnOptions(DrawOptions):
@@ -126,8 +128,7 @@ def find_column(table: TableRows, chosen: str | None, usual: Sequence[str], opti
     if chosen is not None:
         _require_columns(table, [chosen], option)
         return chosen
-    by_lower_case = {name.lower(): name for name in reversed(table.header)}
-    return next((by_lower_case[name] for name in usual if name in by_lower_case), None)
+    return usual_column(table.header, usual)
 
 
 def _require_columns(table: TableRows, names: Iterable[str], option: str) -> None:

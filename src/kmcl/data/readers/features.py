@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
+from kmcl.data.column_names import IMAGE_COLUMNS
 from kmcl.data.dataset import Dataset
 from kmcl.data.files import require_file
 from kmcl.data.readers.columns import LabelColumnOptions, find_column, labelled_dataset, read_targets
 from kmcl.data.readers.feature_arrays import read_arrays
 from kmcl.data.readers.feature_columns import read_columns
 from kmcl.data.readers.feature_file import FeatureFile
-from kmcl.data.readers.image_columns import IMAGE_COLUMNS
 from kmcl.data.readers.reader import Reader
 from kmcl.data.readers.row_problems import RowProblem
 from kmcl.data.readers.table_rows import PARQUET_SUFFIXES

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from kmcl.data.column_names import IMAGE_COLUMNS
 from kmcl.data.dataset import Dataset, ImageStore
 from kmcl.data.files import require_folder
 from kmcl.data.image_lookup import FolderIndex, find_images, lookup_notes
@@ -18,11 +19,6 @@ from kmcl.data.readers.columns import LabelColumnOptions, find_column, labelled_
 from kmcl.data.readers.row_problems import RowProblem, shown_value
 from kmcl.data.readers.table_rows import PARQUET_SUFFIXES, TableRows
 from kmcl.errors import InputError
-
-IMAGE_COLUMNS = (
-    *("image", "path", "file", "filename", "file_name", "image_path", "filepath", "image_file", "image_name"),
-    *("image_id", "imageid", "image index"),
-)
 
 
 class ColumnOptions(LabelColumnOptions):

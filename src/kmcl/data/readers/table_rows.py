@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
@@ -159,10 +160,11 @@ def _encoding_error(path: Path, encoding: str) -> InputError:
 def _delimiter(path: Path, text: TextIO) -> str:
     if path.suffix.lower() in TAB_SUFFIXES:
         return "\t"
-    first_line = next((line for line in text if line.strip()), "")
+    lines = [*islice((line for line in text if line.strip()), 2)] or [""]
     text.seek(0)
-    # Spreadsheets of many countries write semicolons into what they call CSV.
-    return max(",;\t", key=first_line.count)
+    # Spreadsheets of many countries write semicolons into what they call CSV. The name of a label may have
+    # more of them than there are columns, but then the row below has none.
+    return max(",;\t", key=lambda sign: (min(line.count(sign) for line in lines), lines[0].count(sign)))
 
 
 def check_header(place: str, cells: Sequence[str]) -> tuple[str, ...]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
+
 from kmcl.data.dataset import Dataset
 from kmcl.data.readers.folder import FolderOptions
+from kmcl.data.target_pairs import count_images
 from kmcl.data.writers.images import OnImage, refuse_unknown, written_images
 from kmcl.errors import InputError
 
@@ -15,7 +18,10 @@ NOTHING = str(FolderOptions.model_fields["nothing"].default)
 
 def write_folder(dataset: Dataset, folder: Path, on_image: OnImage | None) -> str:
     refuse_unknown(dataset, "a folder per label")
-    for label in dataset.labels:
+    counts = np.sum([count_images(split.targets) for split in dataset.splits.values()], axis=0)
+    for label, count in zip(dataset.labels, counts, strict=True):
+        if not count:
+            raise InputError(f"a folder per label cannot hold the label {label!r}, which no image has")
         if label in (NOTHING, "") or label.startswith(".") or set("/\\\0") & set(label):
             raise InputError(f"the label {label!r} cannot be the name of a folder; rename it")
     for image in written_images(dataset, on_image):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
+from kmcl.data.column_names import require_names
 from kmcl.data.dataset import Dataset
 from kmcl.data.vectors import refuse_vectors
 from kmcl.data.writers.images import OnImage, require_new
@@ -43,6 +44,7 @@ def write_dataset(dataset: Dataset, target: str, on_image: OnImage | None = None
             f"{', '.join(f'{name}:FOLDER' for name in WRITERS)}"
         )
     refuse_vectors(dataset)
+    require_names(dataset.labels)
     folder = expand_home(location)
     module, _, name = WRITERS[kind].partition(":")
     write: Callable[[Dataset, Path, OnImage | None], str] = getattr(import_module(module), name)

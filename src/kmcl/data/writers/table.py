@@ -6,29 +6,23 @@ import csv
 import io
 from pathlib import Path
 
-from kmcl.data.dataset import UNKNOWN, Dataset
-from kmcl.data.groups import join_groups
+from kmcl.data.dataset import Dataset
+from kmcl.data.table_writing import columns_of_table, row_of_table
 from kmcl.data.writers.images import IMAGES, OnImage, written_images
-from kmcl.errors import InputError
 from kmcl.storage.atomic import write_text
 
 TABLE = "labels.csv"
 
 
 def write_table_folder(dataset: Dataset, folder: Path, on_image: OnImage | None) -> str:
-    has_groups = join_groups(dataset.splits.values()) is not None
-    columns = ["image", "split", *(["group"] if has_groups else [])]
-    reserved = sorted(set(columns) & {label.lower() for label in dataset.labels})
-    if reserved:
-        raise InputError(f"a label called {reserved[0]!r} cannot be written to a table; rename it")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
+    columns = columns_of_table(dataset)
     writer.writerow([*columns, *dataset.labels])
     (folder / IMAGES).mkdir()
     for image in written_images(dataset, on_image):
         path = f"{IMAGES}/{image.name}"
         (folder / path).write_bytes(image.content)
-        cells = ("" if value == UNKNOWN else value for value in image.targets.tolist())
-        writer.writerow([path, image.split, *([image.group] if has_groups else []), *cells])
+        writer.writerow(row_of_table(columns, path, image.split, image.group, image.targets.tolist()))
     write_text(folder / TABLE, text.getvalue())
     return f"table:{folder / TABLE}"
