@@ -121,16 +121,27 @@ def test_the_help_of_commands_with_settings_needs_no_torch(command: str):
     assert "--decoder-groups" in result.stdout
 
 
-def test_showing_settings_needs_no_torch():
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("digits", "batch_size: 64"),
+        ("digits --method q2l --decoder-layers 3 --encoder tresnet_m", "decoder_layers: 3"),
+        ("digits --preset paper --weights none", "name: tresnet_m"),
+        ("digits --recipe finetune --guarantee recall=0.9", "name: unfamiliarity"),
+        ("digits --posthoc frozen_gp:stages=1,kernel_vote:max_images=100 --frozen-stages 2", "stages: 1"),
+        ("features:vectors.npz", "name: frozen_gp"),
+    ],
+)
+def test_showing_settings_needs_no_torch(given: str, shown: str):
     code = (
         "import atexit, sys\n"
         "atexit.register(lambda: print(sorted({m.split('.')[0] for m in sys.modules})))\n"
         "from kmcl.cli.app import main\n"
         "main()"
     )
-    arguments = [sys.executable, "-c", code, "train", "digits", "--show-settings"]
+    arguments = [sys.executable, "-c", code, "train", *given.split(), "--show-settings"]
     printed = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
-    assert "batch_size: 64" in printed
+    assert shown in printed
     for heavy in ("torch", "timm", "pytorch_lightning", "pandas", "sklearn"):
         assert f"'{heavy}'" not in printed
 

@@ -12,7 +12,7 @@ from kmcl.models.description import FittedPart, ModelDescription
 from kmcl.models.folder import build_classifier, load_model, save_model
 from kmcl.models.folding import fold_batch_norms
 from kmcl.models.label_rules import LabelRules
-from kmcl.posthoc import PARTS, find_part
+from kmcl.posthoc import PARTS, PosthocPart, find_part
 from kmcl.posthoc.registry import parse_parts, read_parts
 from random_inputs import make_targets
 from small_options import small_options
@@ -138,3 +138,8 @@ def test_parts_are_spelled_on_the_command_line():
     ):
         with pytest.raises(InputError, match=message):
             read_parts(parse_parts(text))
+
+
+def test_a_part_that_says_itself_that_it_needs_frozen_stages_is_refused():
+    with pytest.raises(TypeError, match="Old: needs_frozen_stages is an attribute of its Options"):
+        type("Old", (PosthocPart,), {"needs_frozen_stages": True})

@@ -1,4 +1,6 @@
-"""The images an encoder takes: their size and channels, and the normalisation of their pixels."""
+"""The images an encoder takes: their size and channels, and the normalisation of their pixels. What settings
+say of encoders is here too, without torch.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ __all__ = [
     "IMAGENET_MEAN",
     "IMAGENET_STD",
     "NORMALISATIONS",
+    "STAGES_WITH_STATISTICS",
     "check_image_shape",
     "parse_normalisation",
     "values_per_channel",
@@ -25,6 +28,9 @@ IDENTITY = "identity"
 
 NORMALISATIONS = ("encoder", "imagenet", "dataset")
 """Normalisations by name; any other is given as numbers."""
+
+STAGES_WITH_STATISTICS = 3
+"""How many of the last tapped stages `StageTaps.statistics` describes."""
 
 
 def check_image_shape(in_channels: int, image_size: int | None) -> None:

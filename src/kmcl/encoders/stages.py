@@ -15,11 +15,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from kmcl.encoders.images import STAGES_WITH_STATISTICS
 from kmcl.errors import InputError
 from kmcl.shapes import Float
 
 __all__ = [
-    "STAGES_WITH_STATISTICS",
     "Stages",
     "cell_means",
     "digest_of",
@@ -27,9 +27,6 @@ __all__ = [
     "not_cuttable",
     "statistics_of",
 ]
-
-STAGES_WITH_STATISTICS = 3
-"""How many of the last tapped stages `StageTaps.statistics` describes."""
 
 
 @dataclass(frozen=True)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
-from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from kmcl.encoders import Encoder, EncoderFeatures, StageTaps
-from kmcl.encoders.stages import STAGES_WITH_STATISTICS, cell_means, statistics_of
+from kmcl.encoders.images import STAGES_WITH_STATISTICS
+from kmcl.encoders.stages import cell_means, statistics_of
 from kmcl.kernels.precision import at_least_float32, without_autocast
 from kmcl.kernels.targets import read_targets
 from kmcl.methods.output import HeadOutput
 from kmcl.posthoc.interface import CHANCE, PosthocPart
-from kmcl.posthoc.options import PosthocOptions
+from kmcl.posthoc.options import FrozenGPOptions
 from kmcl.shapes import Float, Num
 
 Entry = TypeVar("Entry")
@@ -28,8 +28,6 @@ best with the first, X-rays of patients whom the training images do not show wit
 """
 DEFAULT_SMOOTHNESS = 1
 WEIGHTS = (0.5, 1.0, 2.0, 4.0, 8.0)
-MOST_CELLS = 14
-"""In a row of the grid."""
 MOST_DIRECTIONS = 384
 """More change no prediction that is measurable, and make the model larger (docs/research/default.md)."""
 SHRINKAGE = 0.1
@@ -38,38 +36,6 @@ doubling or halving of the weight must (docs/research/default.md).
 """
 LEAST_DEVIATION = 1e-6
 """A statistic that varies less than this over the training images is treated as constant."""
-
-
-class FrozenGPOptions(PosthocOptions):
-    name: Literal["frozen_gp"] = "frozen_gp"
-    last_map: bool = Field(
-        True,
-        description="whether it reads the last feature map too, by a copy of the trained stages from before "
-        "training; without it a prediction costs no more than the classifier's own",
-    )
-    stages: int = Field(
-        STAGES_WITH_STATISTICS,
-        ge=0,
-        le=STAGES_WITH_STATISTICS,
-        description="of how many of the encoder's last frozen stages it reads means and deviations",
-    )
-    grid: int = Field(
-        0,
-        ge=0,
-        le=MOST_CELLS,
-        description="reads the means of the last frozen map in this many times this many cells, which say "
-        "where in the image something is; 0 for none",
-    )
-
-    @model_validator(mode="after")
-    def _reads_something(self) -> FrozenGPOptions:
-        if not (self.last_map or self.stages or self.grid):
-            raise ValueError("frozen_gp needs last_map, stages or grid; got last_map=false, stages=0, grid=0")
-        return self
-
-    @property
-    def arguments(self) -> dict[str, int]:
-        return {"last_map": int(self.last_map), "stages": self.stages, "grid": self.grid}
 
 
 class FrozenFeatureGP(PosthocPart):
@@ -96,7 +62,6 @@ class FrozenFeatureGP(PosthocPart):
     """
 
     Options = FrozenGPOptions
-    needs_frozen_stages = True
 
     centre: Tensor
     scale: Tensor

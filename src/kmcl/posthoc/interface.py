@@ -35,14 +35,17 @@ class PosthocPart(nn.Module, ABC):
     """
 
     Options: ClassVar[type[PosthocOptions]]
-    needs_frozen_stages: ClassVar[bool] = False
-    """Whether it cannot do without the encoder's frozen stages, `EncoderFeatures.taps`."""
     reads_frozen_stages: ClassVar[bool] = False
     """Whether it reads them where there are any."""
     corrects_logits: ClassVar[bool] = True
     """Whether `forward` gives something to add to the logits."""
     gives_unfamiliarity: ClassVar[bool] = False
     """Whether `unfamiliarity` gives a number per image."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "needs_frozen_stages" in vars(cls):  # of parts for an earlier version
+            raise TypeError(f"{cls.__name__}: needs_frozen_stages is an attribute of its Options")
 
     @property
     @abstractmethod
@@ -103,7 +106,7 @@ class PosthocPart(nn.Module, ABC):
     @classmethod
     def uses_taps(cls, num_frozen_stages: int) -> bool:
         """Whether an encoder with so many frozen stages must give their taps to the part."""
-        return cls.needs_frozen_stages or (cls.reads_frozen_stages and num_frozen_stages > 0)
+        return cls.Options.needs_frozen_stages or (cls.reads_frozen_stages and num_frozen_stages > 0)
 
     @property
     def is_worth_keeping(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +12,7 @@ from kmcl.kernels.precision import at_least_float32, without_autocast
 from kmcl.kernels.targets import read_targets
 from kmcl.methods.output import HeadOutput
 from kmcl.posthoc.interface import CHANCE, PosthocPart
-from kmcl.posthoc.options import PosthocOptions
+from kmcl.posthoc.options import KernelVoteOptions
 from kmcl.shapes import Float, Num
 
 SMOOTHING = 1e-3
@@ -22,10 +21,6 @@ SMOOTHING = 1e-3
 VARIANCES = (0.0125, 0.0175, 0.025, 0.0375)
 WEIGHTS = (0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0)
 VARIANCE_WITHOUT_VOTE = 0.025
-
-
-class KernelVoteOptions(PosthocOptions):
-    name: Literal["kernel_vote"] = "kernel_vote"
 
 
 class KernelVote(PosthocPart):

@@ -1,4 +1,5 @@
-"""The table of post-hoc parts. A new one is a module with its class, and an entry here.
+"""The tables of post-hoc parts and of their options. A new part is a module with its class, options in
+`options.py`, and an entry in both.
 
 Other packages add theirs by the entry-point group `kmcl.posthoc`.
 """
@@ -12,11 +13,16 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from kmcl.errors import InputError, suggest
+from kmcl.posthoc.options import (
+    FrozenGPOptions,
+    KernelVoteOptions,
+    PosthocOptions,
+    UnfamiliarityOptions,
+)
 from kmcl.registry import Registry
 
 if TYPE_CHECKING:
     from kmcl.posthoc.interface import PosthocPart
-    from kmcl.posthoc.options import PosthocOptions
 
 PARTS: Registry[Any] = Registry(
     "post-hoc part",
@@ -28,6 +34,18 @@ PARTS: Registry[Any] = Registry(
     },
     type,
 )
+
+OPTIONS: dict[str, type[PosthocOptions]] = {
+    "frozen_gp": FrozenGPOptions,
+    "kernel_vote": KernelVoteOptions,
+    "unfamiliarity": UnfamiliarityOptions,
+}
+"""Of the parts of this package, which need torch themselves."""
+
+
+def find_options(name: str) -> type[PosthocOptions]:
+    """The class of the options of the part called `name`."""
+    return OPTIONS[name] if name in OPTIONS else find_part(name).Options
 
 
 def find_part(name: str) -> type[PosthocPart]:
@@ -65,7 +83,7 @@ def read_parts(entries: Iterable[Mapping[str, Any]]) -> tuple[PosthocOptions, ..
     for entry in entries:
         values = dict(entry)
         name = str(values.get("name", ""))
-        options = find_part(name).Options
+        options = find_options(name)
         if any(part.name == name for part in parts):
             raise InputError(f"posthoc: {name} is given twice")
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from kmcl.methods.output import HeadOutput
 from kmcl.posthoc.direction_residual import DirectionResidual
 from kmcl.posthoc.gaussian_distance import GaussianDistance
 from kmcl.posthoc.interface import PosthocPart
-from kmcl.posthoc.options import PosthocOptions
+from kmcl.posthoc.options import UnfamiliarityOptions
 from kmcl.posthoc.val_shares import ValShares
 from kmcl.shapes import Float, Num
 
@@ -45,10 +45,6 @@ STAGE = Count(3.0, 2.5, 0.0)
 RESIDUAL = Count(1.0, 0.0, NO_FLOOR)
 ENERGY = Count(1.0, 0.5, 0.0)
 LARGEST_LOGIT = Count(0.5, 0.0, NO_FLOOR)
-
-
-class UnfamiliarityOptions(PosthocOptions):
-    name: Literal["unfamiliarity"] = "unfamiliarity"
 
 
 class Unfamiliarity(PosthocPart):

@@ -20,6 +20,7 @@ from kmcl.errors import InputError, suggest
 from kmcl.methods import METHODS, find_method, methods_with
 from kmcl.methods.interface import Method
 from kmcl.posthoc.options import PosthocOptions
+from kmcl.posthoc.registry import find_options, parse_parts, read_parts
 from kmcl.training.presets import PRESETS, preset_options, preset_values
 from kmcl.training.settings import GROUPS, TrainingSettings
 
@@ -153,9 +154,7 @@ def shown_settings(given: Given) -> str:
     As a file of settings it gives the same training. Without reading data, measuring or loading torch.
     """
     left = given.left_to_the_run()
-    # The parts' options are beside their code, which needs torch.
-    instead = {"posthoc": "none"} if "posthoc" in left else {}
-    groups = given._replace(values=instead | given.values).check().model_dump(mode="json")
+    groups = given.check().model_dump(mode="json")
     for name in [*left, "to_choose"] if left else []:
         group, field = FLAT_NAMES.get(name, ("", name))
         del (groups[group] if group else groups)[field]
@@ -283,20 +282,18 @@ def _read_yaml(path: Path) -> dict[Any, Any]:
 
 def _posthoc(chosen: Any, method: Method, encoder: Mapping[str, Any]) -> tuple[Any, ...]:
     """The parts with their options: those chosen, else the method's defaults for this encoder."""
-    from kmcl.posthoc.registry import find_part, parse_parts, read_parts
-
     frozen = bool(encoder.get("frozen_stages"))
     if chosen is None:
         names: Iterable[str] = method.posthoc
         if not frozen:
             own = method.posthoc_without_frozen_stages
-            names = own if own is not None else [n for n in names if not find_part(n).needs_frozen_stages]
+            names = own if own is not None else [n for n in names if not find_options(n).needs_frozen_stages]
         return read_parts({"name": name} for name in names)
     if not isinstance(chosen, str | list | tuple):
         raise InputError(f"posthoc must be names of parts or none; got {chosen!r}")
     parts = read_parts(parse_parts(chosen) if isinstance(chosen, str) else chosen)
     for part in parts:
-        if find_part(part.name).needs_frozen_stages and not frozen:
+        if part.needs_frozen_stages and not frozen:
             raise InputError(
                 f"posthoc {part.name} needs frozen stages of the encoder, and there are none; "
                 "give --frozen-stages"

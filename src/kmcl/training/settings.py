@@ -19,6 +19,7 @@ from kmcl.encoders.images import parse_normalisation
 from kmcl.methods import MethodOptions, read_options
 from kmcl.models.guarantee import GuaranteeWish
 from kmcl.posthoc.options import PosthocOptions
+from kmcl.posthoc.registry import read_parts
 
 LOGS = ("tensorboard", "mlflow", "wandb", "csv")
 
@@ -246,8 +247,6 @@ class TrainingSettings(SettingsGroup):
     @field_validator("posthoc", mode="before")
     @classmethod
     def _of_its_part(cls, value: Any) -> Any:
-        from kmcl.posthoc.registry import read_parts
-
         return read_parts(part for part in value) if value and isinstance(value[0], Mapping) else value
 
     def to_yaml(self) -> str:
