@@ -20,7 +20,6 @@ from kmcl.cli.prediction_text import (
     write_wide_csv,
 )
 from kmcl.errors import InputError
-from kmcl.serving.predictions import wide_columns
 from kmcl.storage.atomic import replacing
 
 if TYPE_CHECKING:
@@ -77,6 +76,8 @@ class PredictionFiles:
 
     def __post_init__(self) -> None:
         if self.wide:
+            from kmcl.serving.predictions import wide_columns
+
             wide_columns("image", self.labels, self.columns.of_images)
 
     @property

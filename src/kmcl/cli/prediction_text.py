@@ -7,8 +7,6 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from kmcl.serving.predictions import wide_columns
-
 if TYPE_CHECKING:
     from kmcl.serving import ImagePrediction, LabelPrediction
     from kmcl.serving.predictions import Columns
@@ -43,6 +41,8 @@ def write_wide_csv(
     file: TextIO, predictions: Iterable[ImagePrediction], columns: Columns, labels: Sequence[str]
 ) -> None:
     """One row per image: its name, the probability of each label, and the wanted columns of images."""
+    from kmcl.serving.predictions import wide_columns
+
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(wide_columns("image", labels, columns.of_images))
     for prediction in predictions:
