@@ -169,6 +169,15 @@ def test_thousands_of_wrong_cells_are_listed_and_summarised(tmp_path: Path) -> N
     assert second.startswith("line 2: column 'dog' holds 'x!'")
 
 
+def test_wrong_cells_of_twenty_columns_are_all_in_the_summary(tmp_path: Path) -> None:
+    labels = [f"l{number}" for number in range(20)]
+    rows = [["0.png", "train", *("!" if row == column else "1" for column in range(20))] for row in range(20)]
+    path = write_table(tmp_path, [",".join(cells) for cells in [["image", "split", *labels], *rows]])
+    report = check_spec(path, {"val_fraction": 0})
+    assert len(report.summary) == 20
+    assert all(f"line {row + 2}: column 'l{row}'" in report.summary[row] for row in range(20))
+
+
 def test_rows_that_leave_no_dataset_are_listed_with_the_reason(tmp_path: Path) -> None:
     report = check_spec(write_table(tmp_path, ["image,cat", ",0", "0.png,1", "1.png,no!", "2.png,0"]), {})
     assert found(report) == [("unusable row", None, 2), ("unusable row", None, 4)]

@@ -74,6 +74,12 @@ def test_check_names_the_rows_that_cannot_be_used_and_checks_the_others(tmp_path
     status, text = run("check", str(table), "-o", "val_fraction=0")
     assert status == 2
     assert "the other rows: 2 images, nothing wrong" in text
+    table.write_text("\n".join(["image,split,cat", *(25 * ["a.png,train,!"]), *(30 * ["a.png,train,1"])]))
+    status, text = run("check", str(table), "-o", "val_fraction=0")
+    assert status == 2
+    assert text.splitlines()[0].endswith("25 problems in rows that cannot be used")
+    assert "25 rows, such as '!' (line 2), '!' (line 3)" in text
+    assert text.splitlines()[2] == "  --json lists them all"
 
 
 def test_bad_input_stays_an_input_error(tmp_path: Path) -> None:

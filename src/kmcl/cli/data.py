@@ -233,6 +233,8 @@ def _print_report(report: CheckReport) -> None:
     from rich.console import Console
     from rich.markup import escape
 
+    from kmcl.data.check import EXAMPLES
+
     console = Console()
     if not report.problems:
         console.print(f"{escape(report.name)}: {report.num_images:,} images, nothing wrong")
@@ -247,6 +249,8 @@ def _print_report(report: CheckReport) -> None:
         )
         for sentence in report.summary:
             console.print(f"  {escape(sentence)}", soft_wrap=True, highlight=False)
+        if num_refused > EXAMPLES:
+            console.print("  --json lists them all", highlight=False)
         if not problems and report.num_images:
             kept = _counted(report.num_images, "image")
             console.print(f"the other rows: {kept}, nothing wrong", highlight=False)

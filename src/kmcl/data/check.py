@@ -93,7 +93,9 @@ def check_spec(
 
 def _unusable_rows(error: RowError) -> Iterator[Problem]:
     for problem in error.problems:
-        yield Problem("unusable row", shorten(problem.message), line=problem.line, file=str(error.source))
+        message = f"{problem.place}: {problem.message}" if problem.place else problem.message
+        line = None if problem.place else problem.line
+        yield Problem("unusable row", shorten(message), line=line, file=str(error.source))
 
 
 def _summary(error: RowError, is_one_of_several: bool) -> list[str]:

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from kmcl.data import open_dataset
+from kmcl.data.check import check_spec
 from kmcl.data.readers.chestxray14 import FINDINGS
 from kmcl.errors import InputError
 from miniature_datasets import write_chestxray14
@@ -47,6 +48,33 @@ def test_rgba_and_sixteen_bit_files_load_as_grey(tmp_path: Path) -> None:
     train = open_dataset(f"chestxray14:{tmp_path}", val_fraction=0).splits["train"]
     assert (train.images.load(0) == 100).all()
     assert (train.images.load(1) == 100).all()
+
+
+def test_the_check_names_wrong_rows_of_all_files_and_checks_the_other_images(tmp_path: Path) -> None:
+    rows = [*ROWS, ("00000004_000.png", "Herniaa", 4), ("00000005_000.png", "Lump|Mass", 5)]
+    write_chestxray14(tmp_path, rows, {"00000003_000.png"})
+    with (tmp_path / "train_val_list.txt").open("a") as file:
+        file.write("\n\n00000009_000.png\n")
+    with (tmp_path / "test_list.txt").open("a") as file:
+        file.write("00000008_000.png\n")
+    (tmp_path / "images_001/images/00000001_000.png").write_bytes(b"no image")
+    report = check_spec(f"chestxray14:{tmp_path}", {"val_fraction": 0})
+    assert [(problem.line, Path(problem.file or "").name) for problem in report.problems] == [
+        (6, "Data_Entry_2017_v2020.csv"),
+        (7, "Data_Entry_2017_v2020.csv"),
+        (7, "train_val_list.txt"),
+        (2, "test_list.txt"),
+        (2, ""),
+    ]
+    assert report.problems[-1].kind == "unreadable image"
+    assert report.num_images == 4
+    with pytest.raises(InputError) as caught:
+        open_dataset(f"chestxray14:{tmp_path}")
+    assert [line.partition(" ")[0] for line in str(caught.value).splitlines() if str(tmp_path) in line] == [
+        f"{tmp_path}/Data_Entry_2017_v2020.csv:",
+        "list",
+        "list",
+    ]
 
 
 def test_validation_cut_keeps_patients_on_one_side(tmp_path: Path) -> None:

@@ -126,6 +126,17 @@ def test_categories_of_one_name_groups_without_annotation_and_absent_lists(tmp_p
     )
 
 
+def test_all_annotations_of_other_categories_are_named(tmp_path: Path) -> None:
+    annotations = [annotation(1, category, id=10 + category) for category in (1, 7, 8, 2)]
+    path = write_coco(tmp_path / "a.json", {1: "1.png"}, annotations, [{"id": 1, "name": "cat"}])
+    for _ in range(2):  # nothing of it is cached
+        report = check_spec(f"coco:{path}", {})
+        messages = [problem.message for problem in report.problems]
+        assert [message.partition(",")[0] for message in messages] == [
+            f"annotation {10 + category}: has the category {category}" for category in (7, 8, 2)
+        ]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -137,7 +148,7 @@ def test_categories_of_one_name_groups_without_annotation_and_absent_lists(tmp_p
                 '{"images": [{"id": 1, "file_name": "1.png"}], "categories": [{"id": 1, "name": "a"}], '
                 '"annotations": [{"id": 8, "image_id": 1, "category_id": 2}]}'
             ),
-            "annotation 8 has the category 2, which is not in the list",
+            "annotation 8: has the category 2, which is not in the list",
         ),
         (
             (

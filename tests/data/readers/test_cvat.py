@@ -62,7 +62,7 @@ def test_an_archive_without_images(tmp_path: Path) -> None:
         ("<annotations><image", "cannot be read"),
         ("<annotations><track id='0' label='cat'/></annotations>", "are of a video"),
         ("<annotations></annotations>", "have no image"),
-        (cvat_xml("train", ""), r"has the split '', expected train, val or test for every image"),
+        (cvat_xml("train", ""), r"other splits, expected train, val or test for every image"),
     ],
 )
 def test_what_cannot_be_used(tmp_path: Path, content: str, message: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kmcl.data import Dataset, open_dataset
-from kmcl.data.check import check_dataset
+from kmcl.data.check import check_dataset, check_spec
 from kmcl.errors import InputError
 from miniature_datasets import labelstudio_choice as chosen
 from miniature_datasets import labelstudio_task as task
@@ -27,6 +27,23 @@ def folder(tmp_path: Path) -> Path:
     for number in range(6):
         save_small_image(tmp_path / "photos" / f"{number} a.png", number)
     return tmp_path
+
+
+def test_the_check_names_all_wrong_tasks_and_checks_the_other_images(folder: Path) -> None:
+    tasks = [
+        task(3, "photos/0 a.png", chosen("cat"), split="train"),
+        task(5, "no picture", chosen("cat"), split="train"),
+        task(7, "photos/1 a.png", chosen("cat"), split="trian"),
+        task(9, "nothing", chosen("dog"), split="test"),
+        task(11, "photos/2 a.png", chosen("dog"), split="test"),
+    ]
+    (folder / "export.json").write_text(json.dumps(tasks))
+    report = check_spec(f"labelstudio:{folder / 'export.json'}", WHOLE)
+    assert report.num_images == 2
+    parts = ["task 5: its data names no image", "1 a.png: has the split 'trian' (did you mean", "task 9: its"]
+    messages = [problem.message for problem in report.problems]
+    assert len(messages) == 3
+    assert all(any(part in message for message in messages) for part in parts)
 
 
 def test_majority_ties_cancelled_and_skipped(folder: Path) -> None:

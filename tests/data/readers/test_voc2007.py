@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from kmcl.data import UNKNOWN, open_dataset
+from kmcl.data.check import check_spec
 from kmcl.data.readers.voc2007 import VOC_LABELS
 from kmcl.errors import InputError
 from miniature_datasets import voc_object, write_voc
@@ -69,6 +70,29 @@ def test_validation_is_cut_from_trainval(tmp_path: Path) -> None:
     dataset = open_dataset(f"voc2007:{tmp_path}", val_fraction=0.2)
     assert {name: len(split) for name, split in dataset.splits.items()} == {"train": 32, "val": 8}
     assert dataset.splits["val"].targets.sum(axis=0)[DOG] == 4
+
+
+def test_the_check_names_all_wrong_annotations_and_checks_the_other_images(devkit: Path) -> None:
+    root = devkit / "VOC2007"
+    (root / "ImageSets/Main/trainval.txt").write_text("000005\n000007\n000009\n000011\n000012\n")
+    (root / "Annotations/000007.xml").write_text("<annotation><object>")
+    (root / "Annotations/000009.xml").write_text(f"<a>{voc_object('dgo')}{voc_object('cra')}</a>")
+    (root / "Annotations/000012.xml").write_text(f"<a>{voc_object('car')}</a>")
+    report = check_spec(f"voc2007:{devkit}", {"val_fraction": 0})
+    refused = [problem for problem in report.problems if problem.kind == "unusable row"]
+    assert [problem.line for problem in refused] == [2, 3, 3, 4]
+    parts = [
+        "000007.xml cannot be read",
+        "object 'dgo' is none",
+        "object 'cra' is none",
+        "000011.xml is missing",
+    ]
+    assert all(part in problem.message for part, problem in zip(parts, refused, strict=True))
+    others = [problem for problem in report.problems if problem.kind != "unusable row"]
+    assert [(problem.kind, problem.split, problem.line) for problem in others if problem.line != 1] == [
+        ("unreadable image", "train", 5)
+    ]
+    assert report.num_images == 3
 
 
 def test_errors_name_the_file(devkit: Path, tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ import pytest
 
 from kmcl.data import open_dataset
 from kmcl.data.check import check_spec
+from kmcl.data.readers.row_problems import RowError
 from kmcl.errors import InputError
 from miniature_datasets import write_yolo
+from small_images import save_small_image
 
 
 def write(path: Path, text: str) -> None:
@@ -51,6 +53,23 @@ def test_descriptions(folder: Path, description: str) -> None:
     assert kinds == {"label without positive"}
 
 
+def test_the_check_names_all_wrong_lines_and_checks_the_other_images(folder: Path) -> None:
+    write(folder / "data.yaml", "train: images/train\nval: images/val\nnames: [cat, dog, fox]\n")
+    write(folder / "labels/train/3.txt", "0 0 0 1 1\n3 0 0 1 1\nfox 0 0 1 1\n")
+    write(folder / "labels/val/1.txt", "-1 0 0 1 1\n")
+    save_small_image(folder / "images/val/2.png", 7)
+    report = check_spec(f"yolo:{folder}", {"val_fraction": 0})
+    assert report.num_images == 3
+    messages = [problem.message for problem in report.problems if problem.kind == "unusable row"]
+    assert len(messages) == 3
+    for message, place in zip(
+        messages, ("train/3.txt line 2", "train/3.txt line 3", "val/1.txt line 1"), strict=True
+    ):
+        assert f"{place}: '" in message
+    with pytest.raises(RowError, match=r"3 places, such as '3' \(.*3\.txt line 2\) and 'fox' \("):
+        open_dataset(f"yolo:{folder}")
+
+
 def test_a_folder_with_classes(folder: Path) -> None:
     write(folder / "classes.txt", "cat\ndog\nfox\n")
     dataset = open_dataset(f"yolo:{folder}", val_fraction=0, test_fraction=0.25)
@@ -63,7 +82,7 @@ def test_a_folder_with_classes(folder: Path) -> None:
     [
         (
             "names: [cat]\ntrain: images/train\n",
-            r"1\.txt line 1: '1' is not the number of a class \(0 to 0\)",
+            r"lines do not begin with the number of a class \(0 to 0\): 2 places, '1' \(.*1\.txt line 1\)",
         ),
         ("names: {1: cat}\ntrain: images/train\n", "names must be a list, or numbered from 0"),
         ("names: [cat, dog]\ntrain: images/nowhere\n", "train: images/nowhere does not exist"),

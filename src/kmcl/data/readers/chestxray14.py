@@ -85,13 +85,13 @@ def read_chestxray14(folder: Path, options: ChestXrayOptions) -> Dataset:
     return Dataset("chestxray14", FINDINGS, finish_splits(splits, options))
 
 
-def _read_entries(path: Path) -> dict[str, Entry]:
-    """The rows of the label file by image name.
+def _read_entries(path: Path) -> dict[str, Entry | None]:
+    """The rows of the label file by image name; None for a row that cannot be used.
 
     Its header has fewer fields than its rows: `OriginalImage[Width,Height]` contains a comma, and a trailing
     comma opens a column without a name. Only columns before these are used.
     """
-    entries: dict[str, Entry] = {}
+    entries: dict[str, Entry | None] = {}
     problems: list[RowProblem] = []
     with path.open(encoding="utf-8-sig", newline="", errors="replace") as file:
         rows = csv.reader(file)
@@ -114,17 +114,25 @@ def _read_entries(path: Path) -> dict[str, Entry]:
 
 
 def _read_row(
-    row: list[str], line: int, columns: list[int], entries: dict[str, Entry], problems: list[RowProblem]
+    row: list[str],
+    line: int,
+    columns: list[int],
+    entries: dict[str, Entry | None],
+    problems: list[RowProblem],
 ) -> None:
     if len(row) <= max(columns):
         problems.append(RowProblem(line, f"only {len(row)} values"))
+        entries.update((row[column].strip(), None) for column in columns[:1] if column < len(row))
         return
     image, labels, patient = (row[column].strip() for column in columns)
     findings = [name.strip() for name in labels.split("|") if name.strip() not in ("", NO_FINDING)]
     unknown = [name for name in findings if name not in POSITIONS]
     if unknown:
         near = suggest(unknown[0], FINDINGS)
-        problems.append(RowProblem(line, f"unknown finding {unknown[0]!r}{near}"))
+        problems.append(
+            RowProblem(line, f"unknown finding {unknown[0]!r}{near}", "unknown findings", unknown[0])
+        )
+        entries[image] = None
     else:
         entries[image] = Entry(line, patient, tuple(POSITIONS[name] for name in findings))
 
@@ -142,13 +150,18 @@ def _find_images(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _read_split(
-    folder: Path, path: Path, entries: dict[str, Entry], places: dict[str, str], missing: str
+    folder: Path, path: Path, entries: dict[str, Entry | None], places: dict[str, str], missing: str
 ) -> Split | None:
     lines = path.read_text("utf-8-sig", "replace").splitlines()
-    names = [line.strip() for line in lines if line.strip()]
-    for number, name in enumerate(names, 1):
-        if name not in entries:
-            raise InputError(f"list {path} line {number}: {name!r} is not in the label file")
+    numbered = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
+    problems = [
+        RowProblem(number, f"{name!r} is not in the label file", "images are not in the label file", name)
+        for number, name in numbered
+        if name not in entries
+    ]
+    if problems:
+        refuse_rows(RowError(f"list {path}", problems))
+    names = [name for _, name in numbered if entries.get(name) is not None]
     absent = [name for name in names if name not in places]
     if absent and missing == "error":
         raise InputError(
@@ -158,14 +171,15 @@ def _read_split(
     names = [name for name in names if name in places]
     if not names:
         return None
+    listed = [entry for name in names if (entry := entries[name]) is not None]
     targets = np.zeros((len(names), len(FINDINGS)), dtype=np.int8)
-    for row, name in enumerate(names):
-        targets[row, list(entries[name].findings)] = 1
+    for row, entry in enumerate(listed):
+        targets[row, list(entry.findings)] = 1
     return Split(
         ImageFiles(folder, np.array([places[name] for name in names])),
         targets,
-        groups=np.array([entries[name].patient for name in names]),
-        lines=np.array([entries[name].line for name in names], dtype=np.int64),
+        groups=np.array([entry.patient for entry in listed]),
+        lines=np.array([entry.line for entry in listed], dtype=np.int64),
     )
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from kmcl.data.dataset import UNKNOWN
 from kmcl.data.files import require_file
+from kmcl.data.readers.row_problems import RowError, RowProblem
 from kmcl.data.source_cache import Arrays, cached_arrays
 from kmcl.errors import InputError
 
@@ -36,7 +37,9 @@ def _parse_instances(path: Path) -> Arrays:
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"COCO annotations {path} are not readable JSON: {error}") from error
     try:
-        return _condense(content)
+        return _condense(content, f"COCO annotations {path}")
+    except RowError:
+        raise
     except InputError as error:
         raise InputError(f"COCO annotations {path}: {error}") from None
     except (KeyError, TypeError, AttributeError) as error:
@@ -75,7 +78,7 @@ def without_outlines(text: bytes) -> bytes:
     return b"".join(kept)
 
 
-def _condense(content: dict[str, Any]) -> Arrays:
+def _condense(content: dict[str, Any], source: str) -> Arrays:
     # Ids have gaps; the published order of COCO's 80 labels is that of their ids.
     categories = sorted(content["categories"], key=lambda category: category["id"])
     column = {category["id"]: index for index, category in enumerate(categories)}
@@ -92,15 +95,26 @@ def _condense(content: dict[str, Any]) -> Arrays:
             targets[index] = UNKNOWN
             targets[index, [column[category] for category in absent]] = 0
     num_stray = 0
+    problems = []
     for number, annotation in enumerate(content["annotations"]):
         if (category := annotation["category_id"]) not in column:
-            name = annotation.get("id", f"number {number}")
-            raise InputError(f"annotation {name} has the category {category}, which is not in the list")
+            problems.append(
+                RowProblem(
+                    number,
+                    f"has the category {category}, which is not in the list",
+                    "annotations have categories that are not in the list",
+                    str(category),
+                    place=f"annotation {annotation.get('id', f'number {number}')}",
+                )
+            )
+            continue
         # Files reduced by hand may still have annotations of images they no longer list.
         found = row.get(annotation["image_id"])
         num_stray += found is None
         if found is not None:
             targets[found, column[category]] = 1
+    if problems:  # at once, for what is returned is cached
+        raise RowError(source, problems)
     return {
         "labels": np.array([_text(category["name"]).strip() for category in categories], dtype=np.str_),
         "parents": np.array([str(category.get("supercategory", "")) for category in categories], np.str_),

@@ -85,9 +85,7 @@ def labelled_dataset(
     everything = Split(images, labelled.targets, groups=groups, lines=lines)
     names = None if split_column is None else _split_names(table, split_column)
     if table.refused:
-        kept = np.flatnonzero(~np.isin(table.lines, list(table.refused)))
-        if not len(kept):
-            raise InputError(f"{table.title} has no row that can be used")
+        kept = table.usable_rows()
         everything = select(everything, kept)
         names = None if names is None else [names[row] for row in kept]
     in_place = everything.targets.flags.writeable

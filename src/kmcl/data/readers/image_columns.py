@@ -94,8 +94,12 @@ def _image_paths(table: TableRows, column: str, root: Path, allow_outside: bool)
             outside.append(RowProblem(line, message, f"image paths lead outside the folder {root}", path))
     advice = f"{option_flag('allow_outside', 'true')} accepts paths outside the folder" if outside else ""
     table.refuse([*problems, *outside], advice)
-    # Whether the others exist must not depend on these.
-    return ["" if line in table.refused else path for path, line in zip(paths, table.lines, strict=True)]
+    if table.refused:  # where the images are must not depend on these
+        usable = paths[table.usable_rows()[0]]
+        paths = [
+            usable if line in table.refused else path for path, line in zip(paths, table.lines, strict=True)
+        ]
+    return paths
 
 
 def _leads_outside(path: str, folders: Iterable[str]) -> bool:

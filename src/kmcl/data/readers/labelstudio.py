@@ -27,6 +27,7 @@ from kmcl.data.groups import group_name
 from kmcl.data.image_lookup import FolderIndex, find_images, is_image_name
 from kmcl.data.readers.annotations import AnnotatedImage, AnnotationOptions, dataset_from_annotations
 from kmcl.data.readers.reader import Reader
+from kmcl.data.readers.row_problems import RowError, RowProblem, refuse_rows
 from kmcl.errors import InputError
 from kmcl.home_folder import expand_home
 
@@ -85,18 +86,26 @@ def _annotated_images(
 ) -> tuple[list[AnnotatedImage], int]:
     """The images of the tasks that were annotated, and the number of the others."""
     annotated = []
+    problems = []
     num_skipped = 0
     for number, (task, votes) in enumerate(_votes_of_tasks(tasks, options), 1):
         data = task.get("data", task)
         if not votes:
             num_skipped += 1
             continue
-        place = f"Label Studio export {path} task {task.get('id', number)}"
+        image = _image_of(data, options.image_key)
+        if image is None:
+            message = "its data names no image; say which key does with image_key=..."
+            if options.image_key is not None:
+                message = f"its data has no {options.image_key!r} (asked for by image_key)"
+            problems.append(RowProblem(number, message, place=f"task {task.get('id', number)}"))
+            continue
         labels, disputed = _count(votes, options.agreement)
         unknown = frozenset(_names(data.get("unknown_labels") or ())) | disputed
-        image = image_path(_image_of(data, options.image_key, place))
         split, group = str(data.get("split") or ""), group_name(data.get("group"))
-        annotated.append(AnnotatedImage(image, labels, unknown - labels, split, group))
+        annotated.append(AnnotatedImage(image_path(image), labels, unknown - labels, split, group))
+    if problems:
+        refuse_rows(RowError(f"Label Studio export {path}", problems))
     return annotated, num_skipped
 
 
@@ -187,15 +196,10 @@ def _count(votes: list[Vote], agreement: str) -> tuple[Vote, Vote]:
     return frozenset(present), frozenset(label for label, count in counts.items() if 2 * count == len(votes))
 
 
-def _image_of(data: Mapping[str, Any], key: str | None, place: str) -> str:
+def _image_of(data: Mapping[str, Any], key: str | None) -> str | None:
     if key is not None:
-        if isinstance(data.get(key), str):
-            return str(data[key])
-        raise InputError(f"{place}: its data has no {key!r} (asked for by image_key)")
-    found = next((value for value in data.values() if _is_image_reference(value)), None)
-    if found is None:
-        raise InputError(f"{place}: its data names no image; say which key does with image_key=...")
-    return str(found)
+        return data[key] if isinstance(data.get(key), str) else None
+    return next((str(value) for value in data.values() if _is_image_reference(value)), None)
 
 
 def _is_image_reference(value: object) -> bool:

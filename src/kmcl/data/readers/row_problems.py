@@ -25,6 +25,7 @@ class RowProblem:
     value:   what the row has there, as an example in a message about several rows
     column:  the column with the problem, if it is in one
     is_whole_column: whether the problem is that of most rows, of which `line` is the first
+    place:   where it is, if that is no line of the source: in a file of one image, or a task with an id
     """
 
     line: int
@@ -33,6 +34,7 @@ class RowProblem:
     value: str = ""
     column: str = ""
     is_whole_column: bool = False
+    place: str = ""
 
 
 class RowError(InputError):
@@ -51,31 +53,36 @@ class RowError(InputError):
         super().__init__(self._message())
 
     def sentences(self, num_examples: int = SHOWN_EXAMPLES) -> list[str]:
-        """One for each kind of problem, with so many of its rows at most."""
+        """One for each of the first kinds of problems, with so many of its rows at most."""
         kinds: dict[str, list[RowProblem]] = {}
         for problem in self.problems:
             kinds.setdefault(problem.kind or problem.message, []).append(problem)
         lines = [
-            self._describe(kind, members, num_examples) for kind, members in list(kinds.items())[:SHOWN_KINDS]
+            self._describe(kind, members, num_examples)
+            for kind, members in list(kinds.items())[: max(SHOWN_KINDS, num_examples)]
         ]
         more = len(kinds) - len(lines)
         return [*lines, f"and {more} more kinds of problems"] if more else lines
 
     def _describe(self, kind: str, problems: Sequence[RowProblem], num_examples: int) -> str:
         if len(problems) == 1:
-            return f"{self.unit} {problems[0].line}: {problems[0].message}"
+            return f"{self._place(problems[0])}: {problems[0].message}"
         distinct: dict[str, RowProblem] = {}
         repeated = [one for one in problems if distinct.setdefault(one.value, one) is not one]
         chosen = [*distinct.values(), *repeated][:num_examples]
         examples = [
-            f"{shown_value(problem.value)} ({self.unit} {problem.line})"
+            f"{shown_value(problem.value)} ({self._place(problem)})"
             if problem.value
-            else f"{self.unit} {problem.line}"
+            else self._place(problem)
             for problem in sorted(chosen, key=lambda problem: problem.line)
         ]
         such_as = " such as" if len(problems) > num_examples else ""
         listed = " and ".join([", ".join(examples[:-1]), examples[-1]])
-        return f"{kind}: {len(problems):,} rows,{such_as} {listed}"
+        noun = "places" if problems[0].place else "rows"
+        return f"{kind}: {len(problems):,} {noun},{such_as} {listed}"
+
+    def _place(self, problem: RowProblem) -> str:
+        return problem.place or f"{self.unit} {problem.line}"
 
     def _message(self) -> str:
         lines = self.sentences()

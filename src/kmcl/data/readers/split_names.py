@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from kmcl.data.dataset import SPLIT_NAMES, Split
 from kmcl.data.readers.options import DrawOptions
-from kmcl.data.selection import divide_in_place, select_parts
+from kmcl.data.readers.row_problems import RowError, RowProblem, refuse_rows
+from kmcl.data.selection import divide_in_place, select, select_parts
 from kmcl.data.splitting import draw_splits
-from kmcl.errors import InputError, suggest
+from kmcl.errors import suggest
 
 SPLIT_SPELLINGS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -41,13 +42,22 @@ def divide(everything: Split, names: Sequence[str], options: DrawOptions, source
     """
     if not any(names):
         return draw_splits(everything, options)
-    for row, name in enumerate(names):
-        if name.lower() not in SPLIT_SPELLINGS:
-            image = everything.images.name(row)
-            raise InputError(
-                f"{source}: image {image} has the split {name!r}{suggest(name, SPLIT_SPELLINGS)}, expected "
-                "train, val or test for every image, or no split at all"
-            )
+    expected = "expected train, val or test for every image, or no split at all"
+    problems = [
+        RowProblem(
+            row,
+            f"has the split {name!r}{suggest(name, SPLIT_SPELLINGS)}, {expected}",
+            f"images have other splits, {expected}",
+            name,
+            place=f"image {everything.images.name(row)}",
+        )
+        for row, name in enumerate(names)
+        if name.lower() not in SPLIT_SPELLINGS
+    ]
+    if problems:
+        refuse_rows(RowError(source, problems))
+        kept = np.setdiff1d(np.arange(len(names)), [problem.line for problem in problems])
+        everything, names = select(everything, kept), [names[row] for row in kept]
     return given_splits(everything, [SPLIT_SPELLINGS[name.lower()] for name in names])
 
 

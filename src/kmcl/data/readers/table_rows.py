@@ -13,6 +13,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
+import numpy as np
+import numpy.typing as npt
+
 from kmcl.data.dataset import ImageStore
 from kmcl.data.files import require_file
 from kmcl.data.readers.compact_rows import CompactRows
@@ -66,6 +69,13 @@ class TableRows:
             self.refused.update(problem.line for problem in problems if not problem.is_whole_column)
             unit = "line" if self.has_lines else "row"
             refuse_rows(RowError(self.path or "DataFrame", problems, unit, advice))
+
+    def usable_rows(self) -> npt.NDArray[np.int64]:
+        """The places of the rows that were not refused; InputError if there is none."""
+        usable = np.flatnonzero(~np.isin(self.lines, list(self.refused)))
+        if not len(usable):
+            raise InputError(f"{self.title} has no row that can be used")
+        return usable
 
     def column(self, name: str) -> list[str]:
         position = self.header.index(name)

@@ -9,8 +9,9 @@ evaluation there, according to the VOC rules, and is by default positive in trai
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
@@ -20,6 +21,8 @@ from kmcl.data.dataset import UNKNOWN, Dataset, Split
 from kmcl.data.files import ImageFiles, require_file, require_folder, require_some_images
 from kmcl.data.readers.options import CutOptions
 from kmcl.data.readers.reader import Reader
+from kmcl.data.readers.row_problems import RowError, RowProblem, refuse_rows
+from kmcl.data.selection import select
 from kmcl.data.splitting import finish_splits
 from kmcl.errors import InputError, suggest
 
@@ -86,11 +89,17 @@ def _read_split(root: Path, list_path: Path, options: VocOptions) -> Split:
         raise InputError(f"VOC image list {list_path} is empty")
     shown = np.zeros((len(ids), len(VOC_LABELS)), dtype=np.bool_)
     difficult = np.zeros_like(shown)
+    problems = []
+    refused = np.zeros(len(ids), np.bool_)
     for row, (number, image_id) in enumerate(ids):
         annotation = root / "Annotations" / f"{image_id}.xml"
-        if not os.path.isfile(annotation):  # unlike Path.is_file, False for a name that is too long
-            raise InputError(f"VOC image list {list_path} line {number}: annotation {annotation} is missing")
-        _read_annotation(annotation, shown[row], difficult[row])
+        for kind, message, value in _read_annotation(annotation, shown[row], difficult[row]):
+            refused[row] = True
+            problems.append(RowProblem(number, f"annotation {annotation}{message}", kind, value or image_id))
+    if problems:
+        refuse_rows(RowError(f"VOC image list {list_path}", problems))
+    if refused.all():
+        raise InputError(f"VOC image list {list_path} has no image that can be used")
     only_difficult = difficult & ~shown
     targets = shown.astype(np.int8)
     targets[only_difficult] = {"positive": 1, "unknown": UNKNOWN, "absent": 0}[options.difficult]
@@ -98,21 +107,37 @@ def _read_split(root: Path, list_path: Path, options: VocOptions) -> Split:
     images = ImageFiles(root, names)
     require_some_images(images, list_path)
     line_numbers = np.array([number for number, _ in ids], dtype=np.int64)
-    return Split(images, targets, ignored=only_difficult, lines=line_numbers)
+    everything = Split(images, targets, ignored=only_difficult, lines=line_numbers)
+    return select(everything, np.flatnonzero(~refused)) if refused.any() else everything
 
 
-def _read_annotation(path: Path, shown: npt.NDArray[np.bool_], difficult: npt.NDArray[np.bool_]) -> None:
-    """Mark which labels the image shows in ordinary and in difficult objects."""
+class _AnnotationProblem(NamedTuple):
+    """kind: for several; message: after the name of the file; value: nothing where it is the image"""
+
+    kind: str
+    message: str
+    value: str = ""
+
+
+def _read_annotation(
+    path: Path, shown: npt.NDArray[np.bool_], difficult: npt.NDArray[np.bool_]
+) -> Iterator[_AnnotationProblem]:
+    """Mark which labels the image shows in ordinary and in difficult objects; gives what is wrong."""
+    if not os.path.isfile(path):  # unlike Path.is_file, False for a name that is too long
+        yield _AnnotationProblem("annotations are missing", " is missing")
+        return
     try:
         root = ElementTree.parse(path).getroot()
     except (ElementTree.ParseError, LookupError, OSError, ValueError) as error:
-        raise InputError(f"VOC annotation {path} cannot be read: {error}") from error
+        yield _AnnotationProblem("annotations cannot be read", f" cannot be read: {error}")
+        return
     # Only children of the root: an object's parts (head, hand, foot) have names too.
     for element in root.findall("object"):
         name = (element.findtext("name") or "").strip()
         if name not in VOC_LABELS:
-            near = suggest(name, VOC_LABELS)
-            raise InputError(f"VOC annotation {path}: object {name!r} is none of the 20 labels{near}")
+            message = f": object {name!r} is none of the 20 labels{suggest(name, VOC_LABELS)}"
+            yield _AnnotationProblem("annotations have objects that are none of the 20 labels", message, name)
+            continue
         is_difficult = (element.findtext("difficult") or "0").strip() == "1"
         (difficult if is_difficult else shown)[VOC_LABELS.index(name)] = True
 

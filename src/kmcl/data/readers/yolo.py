@@ -22,6 +22,7 @@ from kmcl.data.files import ImageFiles, require_file
 from kmcl.data.image_lookup import is_image_name, walk_files
 from kmcl.data.readers.annotations import AnnotatedImage, AnnotationOptions, dataset_from_annotations
 from kmcl.data.readers.reader import Reader
+from kmcl.data.readers.row_problems import RowError, RowProblem, refuse_rows
 from kmcl.data.yaml_files import read_yaml
 from kmcl.errors import InputError
 from kmcl.home_folder import expand_home
@@ -43,11 +44,15 @@ def read_yolo(location: Path, options: YoloOptions) -> Dataset:
         content = _read_yaml(path)
         names = _class_names(content, path)
         folders = list(_folders(content, path, options.images))
-    annotated = [
-        AnnotatedImage(str(image), _labels_of(image, names), split=split)
-        for folder, split in folders
-        for image in _images_of(folder, path)
-    ]
+    annotated = []
+    problems: list[RowProblem] = []
+    for folder, split in folders:
+        for image in _images_of(folder, path):
+            labels = _labels_of(image, names, problems)
+            if labels is not None:
+                annotated.append(AnnotatedImage(str(image), labels, split=split))
+    if problems:
+        refuse_rows(RowError(f"YOLO dataset {path}", problems))
     if not annotated:
         raise InputError(
             f"YOLO dataset {path}: there is no image in {', '.join(str(one) for one, _ in folders)}"
@@ -128,9 +133,11 @@ def _images_of(place: Path, description: Path) -> Iterable[Path]:
             yield beside if os.path.exists(beside) else description.parent / listed
 
 
-def _labels_of(image: Path, names: list[str]) -> frozenset[str]:
+def _labels_of(image: Path, names: list[str], problems: list[RowProblem]) -> frozenset[str] | None:
+    """The labels in the file of an image; None where it has problems, which are added."""
     path = _label_file(image)
     labels = set()
+    num_problems = len(problems)
     for number, line in enumerate(_lines(path) if os.path.isfile(path) else [], 1):
         if not line.strip():
             continue
@@ -138,11 +145,13 @@ def _labels_of(image: Path, names: list[str]) -> frozenset[str]:
         try:
             labels.add(names[_class_number(first, len(names))])
         except ValueError:
-            raise InputError(
-                f"YOLO labels {path} line {number}: {first!r} is not the number of a class (0 to "
-                f"{len(names) - 1})"
-            ) from None
-    return frozenset(labels)
+            numbers = f"the number of a class (0 to {len(names) - 1})"
+            place = f"labels {path} line {number}"
+            kind = f"lines do not begin with {numbers}"
+            problems.append(
+                RowProblem(len(problems), f"{first!r} is not {numbers}", kind, first, place=place)
+            )
+    return frozenset(labels) if len(problems) == num_problems else None
 
 
 def _class_number(text: str, num_classes: int) -> int:
