@@ -37,6 +37,7 @@ from rich.console import Console
 from scipy.stats import t as student
 
 from kmcl.data import Dataset, Split, open_dataset
+from kmcl.data.groups import units_of_rows
 from kmcl.data.selection import join_splits
 from kmcl.labelling import left_out_scores as left_out
 from kmcl.labelling.audit import describe_splits
@@ -143,12 +144,7 @@ class Judge:
         self._environment = environment
         self._pooled = features.statistics[:, -features.widths[-1] :][:, : features.widths[-1] // 2]
         self._own = own
-        groups = everything.groups
-        self._units = (
-            np.arange(len(everything.targets))
-            if groups is None
-            else np.unique(groups, return_inverse=True)[1]
-        )
+        self._units = units_of_rows(everything.groups, len(everything))
         # Chosen once, with the labels as they are: those of a few errors more choose the same.
         smoothness = left_out.best_smoothness(features.directions, everything.targets, self._units)
         self._precision = left_out.inverse_covariance(torch.from_numpy(features.directions), *smoothness)
