@@ -24,6 +24,7 @@ from kmcl.serving.service.openapi import label_schema, predict_body, refusals
 from kmcl.serving.service.page import add_page
 from kmcl.serving.service.settings import ServiceSettings
 from kmcl.serving.service.task_images import TaskImages
+from kmcl.serving.service.token import declare_token
 from kmcl.serving.throughput import shared_cores
 from kmcl.version import __version__
 
@@ -70,6 +71,8 @@ def create_application(
     if backend is not None:
         add_label_studio(application, backend)
     add_page(application)
+    if settings.token is not None:
+        declare_token(application.openapi())  # which is made once
     _add_error_handlers(application)
     routes = frozenset(route.path for route in application.routes if hasattr(route, "path"))
     application.add_middleware(ServiceMiddleware, settings=settings, metrics=service.metrics, routes=routes)
@@ -87,7 +90,7 @@ def _add_routes(application: FastAPI, service: Service) -> None:
     @application.post(
         "/v1/predict",
         response_model=schemas.Predictions,
-        responses=refusals(400, 401, 408, 413, 415, 421, 422, 429, 500, 503, 504),
+        responses=refusals(400, 408, 413, 415, 421, 422, 429, 500, 503, 504),
         openapi_extra={"requestBody": predict_body(service.settings.max_images)},
         summary="Labels of one or several images",
     )
@@ -104,7 +107,7 @@ def _add_routes(application: FastAPI, service: Service) -> None:
         body = await service.predict(request, saliency or bool(wanted), tuple(wanted))
         return Response(body, media_type="application/json")
 
-    @application.get("/v1/labels", responses=refusals(401), summary="The model's labels")
+    @application.get("/v1/labels", summary="The model's labels")
     async def describe_labels() -> schemas.Labels:
         return service.describe()
 
@@ -117,7 +120,7 @@ def _add_routes(application: FastAPI, service: Service) -> None:
     @application.get(
         "/metrics",
         response_class=Response,
-        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **refusals(401)},
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
         summary="Metrics for Prometheus",
     )
     async def metrics() -> Response:

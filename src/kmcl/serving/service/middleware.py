@@ -6,8 +6,6 @@ wrongly declared length is counted while it is received, and refused where it ex
 
 from __future__ import annotations
 
-import base64
-import hmac
 import time
 from collections import Counter
 
@@ -19,11 +17,10 @@ from kmcl.serving.service.hosts import check_host
 from kmcl.serving.service.limited_body import HeldBytes, LimitedBody
 from kmcl.serving.service.metrics import ServiceMetrics
 from kmcl.serving.service.settings import ServiceSettings
+from kmcl.serving.service.token import LABEL_STUDIO, check_token
 
-LABEL_STUDIO = frozenset({"/health", "/setup", "/predict", "/webhook", "/versions"})
 COUNTED = frozenset({"/v1/predict", *LABEL_STUDIO})
 """Paths whose POST requests are limited in number."""
-GUARDED = ("/v1/", "/metrics")
 
 SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -76,7 +73,8 @@ class ServiceMiddleware:
         try:
             headers = Headers(scope=scope)
             check_host(headers.get("host"), self._settings.allowed_hosts)
-            self._check_token(scope["path"], headers)
+            if self._settings.token is not None:
+                check_token(self._settings.token, scope["path"], headers)
             limited.check_declared(headers.get("content-length"))
             if is_counted:
                 self._check_number(address)
@@ -110,30 +108,3 @@ class ServiceMiddleware:
             raise retry_later(
                 "too_many_requests", f"{own} requests of this address are being processed, its share", 1
             )
-
-    def _check_token(self, path: str, headers: Headers) -> None:
-        token = self._settings.token
-        if token is None or not (path.startswith(GUARDED) or path in LABEL_STUDIO):
-            return
-        given = _given_token(headers.get("authorization", ""), accepts_basic=path in LABEL_STUDIO)
-        # In constant time, so that the duration does not reveal how much of a wrong token was right.
-        if given is None or not hmac.compare_digest(given, token.encode()):
-            raise ServiceError(
-                401,
-                "unauthorized",
-                "a token is required: Authorization: Bearer TOKEN",
-                {"WWW-Authenticate": "Bearer"},
-            )
-
-
-def _given_token(header: str, accepts_basic: bool) -> bytes | None:
-    """The token of a request: a bearer token, or a password, which is all that Label Studio can send."""
-    kind, _, given = header.partition(" ")
-    if kind.lower() == "bearer":
-        return given.strip().encode()
-    if kind.lower() == "basic" and accepts_basic:
-        try:
-            return base64.b64decode(given.strip(), validate=True).partition(b":")[2]
-        except ValueError:
-            return None
-    return None

@@ -32,6 +32,12 @@ def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return found
 
 
+def refusal(status: int) -> dict[str, Any]:
+    """The same of one status, as it stands in the document."""
+    schema = {"$ref": f"#/components/schemas/{Error.__name__}"}
+    return {"description": REFUSALS[status], "content": {"application/json": {"schema": schema}}}
+
+
 def predict_body(max_images: int) -> dict[str, Any]:
     image = {"type": "string", "contentMediaType": "application/octet-stream", "format": "binary"}
     return {
