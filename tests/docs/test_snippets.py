@@ -186,7 +186,7 @@ def leaves(command: Any) -> Iterator[Any]:
     ("language", "text", "message"),
     [
         ("bash", "kmcl train digits --epoch 3", "No such option"),
-        ("bash", "kmcl export runs/RUN --format onxx", "onxx"),
+        ("bash", "kmcl predict runs/RUN photos --engine onxx", "onxx"),
         ("bash", "kmcl trian digits", "is no command"),
         ("bash", "kmcl train digits --encoder", "requires an argument"),
         ("bash", "rm -r runs", "starts no kmcl"),

@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from brightness_onnx import SIDE, brightness_model
-from kmcl.cli.export import ExportFormat, export
 from kmcl.errors import InputError
 from kmcl.serving.deployment import triton_config, write_bentoml_service, write_triton_entry
 from kmcl.serving.onnx_predictor import OnnxPredictor
@@ -118,9 +117,3 @@ def test_a_name_that_the_server_would_refuse(exported: Path, tmp_path: Path, nam
     if name != "Bright":
         with pytest.raises(InputError, match="the folder's name is the model's"):
             write_triton_entry(exported, tmp_path / name)
-
-
-@pytest.mark.parametrize("flag", ["triton", "bentoml"])
-def test_other_servers_need_onnx(tmp_path: Path, flag: str):
-    with pytest.raises(InputError, match=f"--{flag} needs --format onnx; got torch"):
-        export("nowhere", ExportFormat.TORCH, **{flag: tmp_path / "model"})

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import average_precision_score
+from typer.testing import CliRunner
 
 import kmcl.serving.export
+from kmcl.cli.app import make_app
 from kmcl.cli.export import export
 from kmcl.data import Split, open_dataset
 from kmcl.data.arrays import ArrayImages
@@ -128,12 +130,10 @@ def test_post_hoc_parts_are_exported(method: str, scenes, tmp_path: Path):
     plain = make_predictor(method, "test_resnet", frozen_stages=2)
     expected = predictor.score(scenes).score
     assert np.abs(expected - plain.score(scenes).score).max() > 0.01
-    for name in ("model.onnx", "model.pt2"):
-        file_format = "onnx" if name.endswith("onnx") else "torch"
-        exported = export_model(predictor, tmp_path / name, scenes, file_format=file_format)
-        assert exported.score_difference < 1e-5
-        assert exported.unfamiliarity_difference < 1e-3
-        assert exported.summary_difference < 1e-3
+    exported = export_model(predictor, tmp_path / "model.onnx", scenes)
+    assert exported.score_difference < 1e-5
+    assert exported.unfamiliarity_difference < 1e-3
+    assert exported.summary_difference < 1e-3
     read = OnnxPredictor(tmp_path / "model.onnx")
     assert read.has_unfamiliarity
     found = read.score(scenes)
@@ -202,17 +202,24 @@ def test_int8_is_smaller_near_and_says_so(predictor, model_file: Path, scenes, t
     assert kinds.count("Conv") == len(grouped) > 0
 
 
-def test_torch_programs_without_kernels_and_with_a_transformer(scenes, tmp_path: Path):
+def test_a_transformer_without_kernels_is_exported(scenes, tmp_path: Path):
     predictor = make_predictor("asl", "test_vit")
-    exported = export_model(predictor, tmp_path / "model.pt2", scenes, file_format="torch")
+    exported = export_model(predictor, tmp_path / "model.onnx", scenes)
     assert exported.score_difference < 1e-5
     assert exported.sigma_difference is None
-    extra = {"kmcl.json": ""}
-    program = torch.export.load(str(tmp_path / "model.pt2"), extra_files=extra).module()
-    assert ExportMetadata.from_json(extra["kmcl.json"], "x").rules == predictor.rules
-    score, probability = program(torch.from_numpy(scenes[:7]).permute(0, 3, 1, 2).contiguous())
-    np.testing.assert_allclose(score.detach(), predictor.score(scenes[:7]).score, atol=1e-5)
-    np.testing.assert_allclose(probability.detach(), predictor.score(scenes[:7]).probability, atol=1e-5)
+    read = OnnxPredictor(tmp_path / "model.onnx")
+    assert read.metadata.rules == predictor.rules
+    found, expected = read.score(scenes[:7]), predictor.score(scenes[:7])
+    np.testing.assert_allclose(found.score, expected.score, atol=1e-5)
+    np.testing.assert_allclose(found.probability, expected.probability, atol=1e-5)
+
+
+def test_there_is_one_format():
+    """Nothing of ours opened the torch programs that there were."""
+    program = make_app(["export"])
+    old = CliRunner().invoke(program, ["export", "nowhere", "--format", "torch"])
+    assert old.exit_code == 2
+    assert "No such option: --format" in old.output
 
 
 @pytest.fixture
@@ -285,18 +292,11 @@ def test_the_cost_in_map_is_paired_and_signed(scenes):
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"file_format": "tflite"}, "format must be one of onnx, torch; got 'tflite'"),
-        ({"file_format": "torch", "int8": True}, "int8 quantisation is available for the format onnx only"),
-    ],
-)
-def test_wrong_wishes_are_named(predictor, scenes, tmp_path, arguments, message):
-    with pytest.raises(InputError, match=message):
-        export_model(predictor, tmp_path / "model", scenes, **arguments)
+def test_a_check_with_one_image_and_another_ending_are_refused(predictor, scenes, tmp_path):
     with pytest.raises(InputError, match="at least 2 images; got 1"):
-        export_model(predictor, tmp_path / "model", scenes[:1])
+        export_model(predictor, tmp_path / "model.onnx", scenes[:1])
+    with pytest.raises(InputError, match=r"model\.pt2: an exported model is a file NAME\.onnx"):
+        export_model(predictor, tmp_path / "model.pt2", scenes)
 
 
 def test_foreign_and_broken_files_are_refused(model_file: Path, tmp_path: Path):

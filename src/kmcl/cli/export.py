@@ -1,9 +1,8 @@
-"""`kmcl export`: write a trained model to one file and check it."""
+"""`kmcl export`: write a trained model to one ONNX file and check it."""
 
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -13,26 +12,16 @@ from kmcl.cli.guarantee_option import GuaranteeOption
 from kmcl.errors import InputError
 
 
-class ExportFormat(StrEnum):
-    """onnx runs without torch; torch is a program of torch.export."""
-
-    ONNX = "onnx"
-    TORCH = "torch"
-
-
 def export(
     run: Annotated[
         str, typer.Argument(metavar="RUN", help="A run or model folder, or a hub model OWNER/NAME.")
     ],
-    file_format: Annotated[
-        ExportFormat, typer.Option("--format", help="onnx runs without torch; torch is a .pt2 program.")
-    ] = ExportFormat.ONNX,
     output: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(help="The file to write.", show_default="model.onnx or model.pt2 in RUN"),
+        typer.Option(help="The file to write.", show_default="model.onnx in RUN"),
     ] = None,
     int8: Annotated[
-        bool, typer.Option("--int8", help="8-bit weights (onnx only): smaller, but inexact; see the report.")
+        bool, typer.Option("--int8", help="8-bit weights: smaller, but inexact; see the report.")
     ] = False,
     images: Annotated[
         Optional[int],  # noqa: UP045
@@ -44,7 +33,7 @@ def export(
         Optional[Path],  # noqa: UP045
         typer.Option(
             metavar="FOLDER",
-            help="Also write an entry of a Triton model repository: REPOSITORY/NAME (onnx only).",
+            help="Also write an entry of a Triton model repository: REPOSITORY/NAME.",
             show_default="none",
         ),
     ] = None,
@@ -52,14 +41,14 @@ def export(
         Optional[Path],  # noqa: UP045
         typer.Option(
             metavar="FOLDER",
-            help="Also write a BentoML service with the model to this folder (onnx only).",
+            help="Also write a BentoML service with the model to this folder.",
             show_default="none",
         ),
     ] = None,
     guarantee: GuaranteeOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Write a model to one file with its labels, preprocessing and thresholds, and check it.
+    """Write a model to one ONNX file with its labels, preprocessing and thresholds, and check it.
 
     The file is read back and must reproduce the scores of the model to 1e-4 on the test images of the run, or
     on scenes of the embedded digits where these are not available. With --int8 the differences are reported
@@ -68,11 +57,8 @@ def export(
     """
     if int8 and guarantee is not None:
         raise InputError("--guarantee is about the scores of the model, which --int8 changes; give one")
-    for flag, folder in (("--triton", triton), ("--bentoml", bentoml)):
-        if folder is not None and file_format is not ExportFormat.ONNX:
-            raise InputError(f"{flag} needs --format onnx; got {file_format.value}")
     from kmcl.serving.check_images import find_check_images
-    from kmcl.serving.export import FORMATS, export_model
+    from kmcl.serving.export import export_model
     from kmcl.serving.loading import load_in_torch
     from kmcl.storage.atomic import write_json
 
@@ -80,9 +66,9 @@ def export(
     if bentoml is not None:
         predictor.refuse_vectors("--bentoml")
     promised = None if int8 else predictor.rules.guarantee
-    path = output or _default_output(Path(run), FORMATS[file_format.value], int8)
+    path = output or _default_output(Path(run), int8)
     check = find_check_images(Path(run), predictor, images or (5000 if int8 else 500))
-    exported = export_model(predictor, path, check.images, file_format=file_format.value, int8=int8)
+    exported = export_model(predictor, path, check.images, int8=int8)
     cost = check.compare(exported.original, exported.scores, predictor.labels)
     report = {
         "file": str(path),
@@ -113,9 +99,9 @@ def _write_for_servers(exported: Path, triton: Path | None, bentoml: Path | None
         typer.echo(f"BentoML: cd {service.parent} && bentoml serve service:Classifier", err=True)
 
 
-def _default_output(run: Path, suffix: str, int8: bool) -> Path:
+def _default_output(run: Path, int8: bool) -> Path:
     """In the folder of the model; in the current folder for a hub model."""
-    name = f"model{'-int8' if int8 else ''}{suffix}"
+    name = "model-int8.onnx" if int8 else "model.onnx"
     return run / name if run.is_dir() else Path(name)
 
 

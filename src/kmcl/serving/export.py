@@ -1,4 +1,4 @@
-"""Exporting a trained model to one file: ONNX, or a program of torch.export.
+"""Exporting a trained model to one ONNX file.
 
 The graph goes from raw pixels to scores: it includes normalisation and calibration, and the batch size is
 dynamic. `export_metadata` describes input, outputs and metadata. The file is put in place only after it has
@@ -7,7 +7,6 @@ been read back and its scores on real images agree with those of the original.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,13 +18,14 @@ from torch import Tensor, nn
 
 from kmcl.errors import InputError
 from kmcl.models.label_hierarchy import children_first
-from kmcl.serving.export_metadata import INPUT, METADATA_KEY, OUTPUTS, ExportMetadata
+from kmcl.serving.export_metadata import INPUT, OUTPUTS, ExportMetadata
 from kmcl.serving.image_predictor import BatchScores
+from kmcl.serving.loading import EXPORTED_SUFFIX
+from kmcl.serving.onnx_predictor import OnnxPredictor
 from kmcl.serving.predictions import Samples
 from kmcl.serving.predictor import Predictor
 from kmcl.storage.atomic import replacing
 
-FORMATS = {"onnx": ".onnx", "torch": ".pt2"}
 TOLERANCES = {
     "score": 1e-4,
     "probability": 1e-4,
@@ -37,7 +37,6 @@ TOLERANCES = {
 of val, of which several may lie close together; the summary of features is compared in means of many images.
 """
 
-TORCH_EXTRA_FILE = f"{METADATA_KEY}.json"
 CHECK_BATCH = 16
 
 
@@ -94,20 +93,16 @@ class ExportableClassifier(nn.Module):
         return torch.stack(columns, dim=1)
 
 
-def export_model(
-    predictor: Predictor, path: Path, images: Samples, *, file_format: str = "onnx", int8: bool = False
-) -> Exported:
-    """Write a model to one file and check it.
+def export_model(predictor: Predictor, path: Path, images: Samples, *, int8: bool = False) -> Exported:
+    """Write a model to one ONNX file and check it.
 
     images: N x S x S x 3 at the model's size, or N x D feature vectors, on which the file must agree with the
             original
-    int8:   8-bit weights (ONNX only), which makes the file about a third as large and its scores inexact:
+    int8:   8-bit weights, which makes the file about a third as large and its scores inexact:
             the differences are reported, not bounded
     """
-    if file_format not in FORMATS:
-        raise InputError(f"format must be one of {', '.join(FORMATS)}; got {file_format!r}")
-    if int8 and file_format != "onnx":
-        raise InputError("int8 quantisation is available for the format onnx only")
+    if path.suffix.lower() != EXPORTED_SUFFIX:
+        raise InputError(f"{path}: an exported model is a file NAME{EXPORTED_SUFFIX}, by which kmcl knows it")
     if len(images) < 2:
         raise InputError(f"the check of an export needs at least 2 images; got {len(images)}")
     metadata = replace(_metadata(predictor), precision="int8" if int8 else "float32")
@@ -115,14 +110,8 @@ def export_model(
         metadata = replace(metadata, rules=replace(metadata.rules, guarantee=None))
     try:
         with replacing(path) as partial:
-            outputs = _output_names(predictor)
-            if file_format == "torch":
-                _write_torch(predictor, partial, metadata)
-                run = _torch_runner(partial, outputs)
-            else:
-                _write_onnx(predictor, partial, metadata, outputs, int8)
-                run = _onnx_runner(partial)
-            exported = _check(predictor, run, images, partial)
+            _write_onnx(predictor, partial, metadata, _output_names(predictor), int8)
+            exported = _check(predictor, OnnxPredictor(partial).score, images, partial)
             if not int8:
                 _require_agreement(exported, path)
     except OSError as error:
@@ -170,12 +159,6 @@ def _trace(predictor: Predictor) -> torch.export.ExportedProgram:
         ) from error
 
 
-def _write_torch(predictor: Predictor, path: Path, metadata: ExportMetadata) -> None:
-    buffer = io.BytesIO()  # for a path, torch requires the suffix .pt2
-    torch.export.save(_trace(predictor), buffer, extra_files={TORCH_EXTRA_FILE: metadata.to_json()})
-    path.write_bytes(buffer.getvalue())
-
-
 def _write_onnx(
     predictor: Predictor, path: Path, metadata: ExportMetadata, outputs: list[str], int8: bool
 ) -> None:
@@ -184,30 +167,9 @@ def _write_onnx(
     write_onnx(_trace(predictor), path, metadata, outputs, int8=int8)
 
 
-_Runner = Callable[[Samples], BatchScores]
-
-
-def _onnx_runner(path: Path) -> _Runner:
-    from kmcl.serving.onnx_predictor import OnnxPredictor
-
-    return OnnxPredictor(path).score
-
-
-def _torch_runner(path: Path, outputs: list[str]) -> _Runner:
-    with path.open("rb") as file:
-        program = torch.export.load(io.BytesIO(file.read()), extra_files={TORCH_EXTRA_FILE: ""}).module()
-
-    def run(images: Samples) -> BatchScores:
-        batch = torch.from_numpy(images)
-        with torch.no_grad():
-            found = program(batch if batch.ndim == 2 else batch.permute(0, 3, 1, 2).contiguous())
-        arrays = {name: array.numpy() for name, array in zip(outputs, found, strict=True)}
-        return BatchScores(*(arrays.get(name) for name in BatchScores._fields))  # type: ignore[arg-type]
-
-    return run
-
-
-def _check(predictor: Predictor, run: _Runner, images: Samples, path: Path) -> Exported:
+def _check(
+    predictor: Predictor, run: Callable[[Samples], BatchScores], images: Samples, path: Path
+) -> Exported:
     """Compare scores on the images, the first of them as a batch of one."""
     found, expected = [], []
     for first in (0, *range(1, len(images), CHECK_BATCH)):

@@ -1,6 +1,6 @@
 """The metadata of an exported file: everything needed to use it without this package.
 
-JSON, under the key `kmcl` of an ONNX file's metadata and in the extra file `kmcl.json` of a torch program.
+JSON, under the key `kmcl` of an ONNX file's metadata.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kmcl.serving.image_predictor import ImagePredictor
     from kmcl.serving.predictor import Predictor
 
+EXPORTED_SUFFIX = ".onnx"
 PICKLE_SUFFIXES = {".pth", ".pt", ".ckpt", ".bin", ".pkl"}
 
 
@@ -77,7 +78,7 @@ def model_folder_of(folder: Path) -> Path:
 
 
 def _is_exported(path: Path) -> bool:
-    return path.suffix.lower() == ".onnx" and not path.is_dir()
+    return path.suffix.lower() == EXPORTED_SUFFIX and not path.is_dir()
 
 
 def _fetch(source: str | Path) -> Path:
