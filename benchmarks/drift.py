@@ -182,7 +182,7 @@ def predict_changed(run: Path, kind: str, amount: str) -> PredictedImages:
     probabilities = np.array([[label.probability for label in one.labels] for one in found])
     return PredictedImages(
         probabilities,
-        predictor.rules.decide(probabilities).present,
+        np.array([[label.present for label in one.labels] for one in found]),
         np.array([one.unfamiliarity for one in found], dtype=np.float64),
         np.array([one.feature_summary for one in found], dtype=np.float64),
     )

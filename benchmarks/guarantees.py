@@ -108,12 +108,12 @@ def describe(splits: list[Split], level: float) -> list[str]:
 
 def judge(predictions: Predictions, thresholds: Values, guarantee: Guarantee) -> Split:
     """The promised rates, and the other one over all decisions about the labels that have the guarantee."""
-    found = promised_rates(predictions, thresholds, guarantee)
+    decisions = decide(predictions.scores, thresholds)
+    found = promised_rates(predictions, decisions, guarantee)
     rates = np.array([found.rate]) if guarantee.kind == "found" else found.labels
     given = np.array([label not in guarantee.not_given for label in predictions.labels])
-    decisions = decide(predictions.scores, thresholds) & given
-    right = (decisions & predictions.positive).sum()
-    of_all = decisions & predictions.evaluated
+    right = (decisions & given & predictions.positive).sum()
+    of_all = decisions & given & predictions.evaluated
     if guarantee.kind == "precision":
         of_all = predictions.positive & given
     return Split(rates, float(right / max(of_all.sum(), 1)))

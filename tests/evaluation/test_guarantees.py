@@ -322,14 +322,14 @@ def test_rates_by_hand():
     pair = replace(predictions, groups=("a", "a", "b", "c"))
     assert precisions(pair, decisions).tolist() == pytest.approx([1 / 3, 1 / 2])
     guarantee = Guarantee("recall", 0.9, not_given=("label0",))
-    rates = promised_rates(predictions, 0.5, guarantee)
+    rates = promised_rates(predictions, decisions, guarantee)
     assert np.isnan(rates.labels[0])
     assert rates.labels[1] == 1.0 == rates.rate
     assert (rates.lowest, rates.promised) == ("label1", 0.9)
-    none = promised_rates(predictions, 0.5, replace(guarantee, not_given=predictions.labels))
+    none = promised_rates(predictions, decisions, replace(guarantee, not_given=predictions.labels))
     assert np.isnan(none.rate)
     assert none.lowest is None
-    found = promised_rates(predictions, 0.5, Guarantee("found", 0.7))
+    found = promised_rates(predictions, decisions, Guarantee("found", 0.7))
     assert (found.rate, found.lowest) == (pytest.approx(0.75), None)
 
 

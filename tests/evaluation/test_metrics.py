@@ -16,7 +16,7 @@ from kmcl.errors import InputError
 from kmcl.evaluation.decisions import decide, decide_top_k, decision_metrics
 from kmcl.evaluation.frequency import frequency_groups
 from kmcl.evaluation.image_ranking import image_ranking
-from kmcl.evaluation.metrics import evaluate
+from kmcl.evaluation.metrics import evaluate, evaluate_decisions
 from kmcl.evaluation.ranking import eleven_point_average_precision, label_points
 
 
@@ -63,9 +63,11 @@ def test_eleven_points_and_defaults() -> None:
     assert (found.threshold, found.k) == (0.5, 3)
     assert found.num_pairs == predictions.evaluated.sum() < 800
     assert found.image_ranking == image_ranking(predictions)
-    shown = found.with_thresholds(np.array([0.1, 0.2, 0.3, 0.4]))
-    assert [row.threshold for row in shown.labels] == [0.1, 0.2, 0.3, 0.4]
-    assert shown.at_threshold is found.at_threshold
+    decided = predictions.scores > 0.3
+    by_others = evaluate_decisions(predictions, decided, np.array([0.1, 0.2, 0.3, 0.4]))
+    assert [row.threshold for row in by_others.labels] == [0.1, 0.2, 0.3, 0.4]
+    assert by_others.threshold is None
+    assert by_others.at_threshold.CF1 == decision_metrics(predictions, decided).CF1
 
 
 def test_labels_that_define_nothing_are_named_and_left_out() -> None:

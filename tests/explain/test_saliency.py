@@ -151,10 +151,10 @@ def test_overlay_is_hot_where_the_heat_is():
 
 
 def test_labels_are_those_any_run_predicts_or_the_nearest():
-    thresholds = [np.array([0.5, 0.5, 0.5])] * 2
-    first, second = np.array([0.1, 0.9, 0.2]), np.array([0.6, 0.2, 0.1])
-    assert choose_labels([first - thresholds[0], second - thresholds[1]]) == [1, 0]
-    assert choose_labels([np.array([0.1, 0.2, 0.4]) - thresholds[0]] * 2) == [2]
+    rules = LabelRules(("a", "b", "c"))
+    first, second = (rules.decide(np.array([row])) for row in ([0.1, 0.9, 0.2], [0.6, 0.2, 0.1]))
+    assert choose_labels([first, second], 0) == [1, 0]
+    assert choose_labels([rules.decide(np.array([[0.1, 0.2, 0.4]]))] * 2, 0) == [2]
 
 
 def test_explained_images_carry_probabilities_of_each_run_for_the_same_labels():

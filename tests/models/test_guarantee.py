@@ -106,10 +106,8 @@ def test_what_is_no_guarantee_is_refused(values):
 
 
 def test_a_promised_recall_misses_nothing_by_rounding():
-    plain = LabelRules(LABELS, thresholds=(1e-9, 0.5))
-    np.testing.assert_array_equal(plain.probability_thresholds, [1e-6, 0.5])
-    promised = replace(plain, guarantee=GIVEN)
-    np.testing.assert_array_equal(promised.probability_thresholds, [0.0, 0.5])
-    assert promised.decide(np.array([[2e-9, 0.4]])).present.tolist() == [[True, False]]
-    precise = replace(plain, guarantee=Guarantee("precision", 0.9))
-    np.testing.assert_array_equal(precise.probability_thresholds, [1e-6, 0.5])
+    promised = LabelRules(LABELS, thresholds=(1e-9, 0.5), guarantee=GIVEN)
+    decided = promised.decide(np.array([[2e-9, 0.4], [5e-10, 0.5]]))
+    assert decided.present.tolist() == [[True, False], [False, True]]
+    np.testing.assert_array_equal(decided.thresholds, [1e-6, 0.5])
+    np.testing.assert_array_equal(decided.probabilities[:, 0], [1e-6, 0])

@@ -86,7 +86,7 @@ def test_rules_without_parents_are_as_before():
 def test_rules_respect_parents_and_survive_json():
     rules = LabelRules.from_json(json.loads(json.dumps(rules_with().to_json())))
     assert rules == rules_with()
-    decided = rules.decide(rules.calibrate(logit(scores_of(500))))
+    decided = rules.decide(scores_of(500))
     place = {label: index for index, label in enumerate(LABELS)}
     for child, ancestor in PAIRS:
         low, high = place[child], place[ancestor]
@@ -110,7 +110,7 @@ def test_evaluate_judges_what_predict_shows_and_levels_are_means():
     targets = (np.random.default_rng(1).random((300, 5)) < 0.4).astype(np.int8)
     predictions = Predictions(LABELS, tuple(map(str, range(300))), scores_of(300), targets)
     found = evaluate_by_rules(predictions, rules)
-    decided = rules.decide(rules.calibrate(logit(predictions.scores)))
+    decided = rules.decide(predictions.scores)
     for index, row in enumerate(found.labels):
         present, true = decided.present[:, index], targets[:, index] == 1
         assert row.recall == pytest.approx((present & true).sum() / true.sum())

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from kmcl.errors import InputError
-from kmcl.models.label_rules import LabelRules, logit, sigmoid
+from kmcl.models.label_rules import LabelRules, sigmoid
 
 RULES = LabelRules(
     ("cat", "dog", "hat"),
@@ -41,7 +41,7 @@ def test_without_anything_fitted_probabilities_are_scores_and_thresholds_one_hal
     plain = LabelRules(("cat", "dog"))
     logits = np.array([[-3.0, 2.0]])
     np.testing.assert_allclose(plain.calibrate(logits), expit(logits), rtol=1e-14)
-    assert plain.decide(np.array([[0.5, 0.4999]])).present.tolist() == [[True, False]]
+    assert plain.present(np.array([[0.5, 0.4999]])).tolist() == [[True, False]]
     assert not plain.is_calibrated
     assert RULES.is_calibrated
 
@@ -55,9 +55,10 @@ def test_thresholds_of_scores_become_thresholds_of_probabilities():
 def test_decisions_are_those_of_the_scores_on_the_scale_of_the_probabilities():
     scores = np.array([[0.2001, 0.49, 0.9], [0.19, 0.5, 0.79]])
     probabilities = RULES.calibrate(np.log(scores / (1 - scores)))
-    decided = RULES.decide(probabilities)
+    decided = RULES.decide(scores, probabilities)
     assert decided.present.tolist() == [[True, False, True], [False, True, False]]
     np.testing.assert_allclose(decided.probabilities, probabilities, atol=5e-7)
+    np.testing.assert_allclose(RULES.decide(scores).probabilities, probabilities, atol=1e-6)
 
 
 @given(
@@ -68,7 +69,7 @@ def test_decisions_are_those_of_the_scores_on_the_scale_of_the_probabilities():
 )
 def test_what_is_shown_agrees_with_the_decision_after_rounding(score, threshold, temperature, bias):
     rules = LabelRules(("a",), thresholds=(threshold,), temperatures=(temperature,), biases=(bias,))
-    decided = rules.decide(rules.calibrate(logit(np.array([[score]]))))
+    decided = rules.decide(np.array([[score]], dtype=np.float32))
     probability, limit = decided.probabilities[0, 0], decided.thresholds[0]
     assert float(f"{probability:.6f}") == probability
     assert float(f"{limit:.6f}") == limit
@@ -80,7 +81,10 @@ def test_what_is_shown_agrees_with_the_decision_after_rounding(score, threshold,
 def test_a_tiny_threshold_does_not_become_zero():
     rules = LabelRules(("a",), thresholds=(1e-9,))
     assert rules.probability_thresholds.tolist() == [1e-6]
-    assert not rules.decide(np.array([[1e-8]])).present[0, 0]
+    decided = rules.decide(np.array([[1e-10], [1e-8]]))
+    assert decided.present.tolist() == [[False], [True]]
+    assert decided.probabilities.tolist() == [[0.0], [1e-6]]
+    assert rules.exact_thresholds == pytest.approx([1e-9])
 
 
 def test_thresholds_chosen_on_too_few_images_are_named():

@@ -21,7 +21,7 @@ from kmcl.evaluation.drift import predicted_images
 from kmcl.evaluation.predictions import Predictions
 from kmcl.methods import read_options
 from kmcl.models.folder import ModelDescription, save_description
-from kmcl.models.label_rules import LabelRules, logit
+from kmcl.models.label_rules import LabelRules
 from kmcl.reports.monitor import monitor
 from kmcl.reports.prediction_files import read_predictions
 from kmcl.serving import ImagePrediction, LabelPrediction
@@ -59,7 +59,7 @@ def run(tmp_path_factory) -> Path:
 
 def images_of(found: Predictions, unfamiliarity: bool, features: bool) -> Iterator[ImagePrediction]:
     """The images as a predictor gives them."""
-    decided = RULES.decide(RULES.calibrate(logit(found.scores)))
+    decided = RULES.decide(found.scores)
     for row, name in enumerate(found.names):
         labels = tuple(
             LabelPrediction(label, decided.probabilities[row, k], None, None, 0.5, False, 0.5, None)

@@ -170,7 +170,7 @@ def test_metadata_hold_what_other_programs_need(predictor: Predictor, model_file
     properties = {entry.key: entry.value for entry in onnx.load(str(model_file)).metadata_props}
     values = json.loads(properties["kmcl"])
     assert values["rules"]["labels"] == list(LABELS)
-    assert values["thresholds"] == predictor.rules.probability_thresholds.tolist()
+    assert values["thresholds"] == predictor.rules.exact_thresholds.tolist()
     assert "thresholds" not in values["rules"]  # those of the scores have another name
     assert (values["image_size"], values["mean"], values["std"]) == (32, [0.1, 0.2, 0.3], [0.5, 0.6, 0.7])
     assert "uint8" in values["preprocessing"]
@@ -188,8 +188,8 @@ def test_int8_is_smaller_near_and_says_so(predictor, model_file: Path, scenes, t
     assert exported.num_bytes < 0.6 * model_file.stat().st_size
     assert 1e-5 < exported.score_difference < 0.2
     assert np.corrcoef(exported.scores.score.ravel(), exported.original.score.ravel())[0, 1] > 0.95
-    thresholds = predictor.rules.probability_thresholds
-    before, after = exported.original.probability, exported.scores.probability
+    thresholds = predictor.rules.score_thresholds
+    before, after = exported.original.score, exported.scores.score
     changed = (before >= thresholds) != (after >= thresholds)
     assert exported.decisions_changed == pytest.approx(changed.mean())
     assert 0 < exported.decisions_changed < 0.2

@@ -26,7 +26,7 @@ from kmcl.evaluation.json_values import JsonObject, to_json_object
 from kmcl.evaluation.predictions import Mask, Predictions
 from kmcl.evaluation.ranking import Values
 from kmcl.models.guarantee import GuaranteeWish
-from kmcl.models.label_rules import LabelRules, logit
+from kmcl.models.label_rules import LabelRules
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Abstention:
 
 def error_probabilities(rules: LabelRules, predictions: Predictions) -> tuple[Values, Mask]:
     """N x L probabilities that the decision is wrong, and the decisions; labels are those of the rules."""
-    decided = rules.decide(rules.calibrate(logit(predictions.scores)))
+    decided = rules.decide(predictions.scores)
     return np.where(decided.present, 1 - decided.probabilities, decided.probabilities), decided.present
 
 

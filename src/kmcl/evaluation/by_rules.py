@@ -1,4 +1,4 @@
-"""The metrics of a model's decisions: scores are evaluated, thresholds are given as probabilities."""
+"""The metrics of a model's decisions, which `LabelRules` takes; thresholds are given as probabilities."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import numpy as np
 
 from kmcl.errors import InputError
 from kmcl.evaluation.guarantees import choose_guaranteed_thresholds, refuse_small_val
-from kmcl.evaluation.metrics import Evaluation, evaluate
+from kmcl.evaluation.metrics import Evaluation, evaluate_decisions
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.promised_rates import PromisedRates, promised_rates
-from kmcl.evaluation.ranking import Values
 from kmcl.models.guarantee import GuaranteeWish
-from kmcl.models.label_rules import LabelRules, logit
+from kmcl.models.label_rules import Decisions, LabelRules
 
 
 def evaluate_by_rules(
@@ -26,17 +25,11 @@ def evaluate_by_rules(
     The thresholds of the result are calibrated probabilities, as `kmcl predict` shows them. Where labels
     imply others, so are the scores that are evaluated.
     """
-    columns = [rules.labels.index(label) for label in predictions.labels]
+    decided = decisions_of(predictions, rules if threshold is None else rules.at(threshold))
+    shown = decided.thresholds if threshold is None else np.full(predictions.num_labels, threshold)
     if rules.parents is not None:
-        predictions, own = _as_shown(predictions, rules)
-        given = own if threshold is None else np.full(len(columns), float(np.float32(threshold)))
-        found = evaluate(predictions, given, top_k)
-        return replace(found, threshold=threshold)
-    if threshold is None:
-        scores, shown = rules.score_thresholds, rules.probability_thresholds
-    else:
-        scores, shown = rules.score_of(threshold), np.full(len(rules.labels), threshold)
-    found = evaluate(predictions, scores[columns], top_k).with_thresholds(shown[columns])
+        predictions = replace(predictions, scores=decided.probabilities.astype(np.float32))
+    found = evaluate_decisions(predictions, decided.present, shown, top_k)
     return replace(found, threshold=threshold)
 
 
@@ -44,24 +37,17 @@ def rates_by_rules(predictions: Predictions, rules: LabelRules) -> PromisedRates
     """What the model's guarantee promises, as achieved on these predictions; None without a guarantee."""
     if rules.guarantee is None:
         return None
-    if rules.parents is not None:
-        return promised_rates(*_as_shown(predictions, rules), rules.guarantee)
-    columns = [rules.labels.index(label) for label in predictions.labels]
-    return promised_rates(predictions, rules.score_thresholds[columns], rules.guarantee)
+    return promised_rates(predictions, decisions_of(predictions, rules).present, rules.guarantee)
 
 
-def _as_shown(predictions: Predictions, rules: LabelRules) -> tuple[Predictions, Values]:
-    """Probabilities as they are shown in place of the scores, and their thresholds, both of float32.
-
-    Where labels imply others, scores alone do not decide what is predicted.
-    """
+def decisions_of(predictions: Predictions, rules: LabelRules) -> Decisions:
+    """What the model decides about predictions of some or all of its labels, as `kmcl predict` shows it."""
+    if predictions.labels == rules.labels:
+        return rules.decide(predictions.scores)
     columns = [rules.labels.index(label) for label in predictions.labels]
     scores = np.zeros((len(predictions), len(rules.labels)), dtype=np.float32)
     scores[:, columns] = predictions.scores
-    decided = rules.decide(rules.calibrate(logit(scores)))
-    thresholds = decided.thresholds.astype(np.float32).astype(np.float64)[columns]
-    shown = np.ascontiguousarray(decided.probabilities.astype(np.float32)[:, columns])
-    return replace(predictions, scores=shown), thresholds
+    return rules.decide(scores).of_labels(columns)
 
 
 def with_guarantee(rules: LabelRules, val: Predictions, wish: GuaranteeWish) -> LabelRules:

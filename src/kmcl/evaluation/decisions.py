@@ -26,6 +26,7 @@ import numpy.typing as npt
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Mask, Predictions
 from kmcl.evaluation.ranking import Values, mean_of_defined
+from kmcl.models.label_rules import LabelRules, reach
 
 Thresholds = float | npt.NDArray[np.floating]
 
@@ -56,8 +57,15 @@ def decide(scores: npt.NDArray[np.float32], thresholds: Thresholds) -> Mask:
 
     thresholds: one value for all labels or L values, each in [0, 1].
     """
-    values = np.broadcast_to(check_thresholds(thresholds, scores.shape[1]), (scores.shape[1],))
-    return np.asarray(scores >= values)
+    return reach(scores, check_thresholds(thresholds, scores.shape[1]))
+
+
+def rules_at(labels: tuple[str, ...], thresholds: Thresholds | LabelRules) -> LabelRules:
+    """Rules that decide by thresholds of the scores alone; rules as they are."""
+    if isinstance(thresholds, LabelRules):
+        return thresholds
+    values = np.broadcast_to(check_thresholds(thresholds, len(labels)), (len(labels),))
+    return LabelRules(labels, thresholds=tuple(values.tolist()))
 
 
 def decide_top_k(predictions: Predictions, k: int, thresholds: Thresholds | None = None) -> Mask:

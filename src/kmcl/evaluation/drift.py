@@ -21,7 +21,7 @@ from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import Values
 from kmcl.evaluation.unfamiliarity import is_unfamiliar
-from kmcl.models.label_rules import LabelRules, logit, rounded
+from kmcl.models.label_rules import LabelRules, rounded
 
 FALSE_ALARM_RATE = 0.01
 """The probability that any test rejects where nothing has changed."""
@@ -46,7 +46,7 @@ def predicted_images(predictions: Predictions, rules: LabelRules) -> PredictedIm
     """A run's own predictions as `kmcl predict` shows them."""
     if predictions.labels != rules.labels:
         raise InputError("the run's predictions of val have other labels than its model")
-    decided = rules.decide(rules.calibrate(logit(predictions.scores)))
+    decided = rules.decide(predictions.scores)
     unfamiliarity, features = (
         None if array is None else rounded(array)
         for array in (predictions.unfamiliarity, predictions.feature_summary)

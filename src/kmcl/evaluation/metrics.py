@@ -19,7 +19,7 @@ from kmcl.evaluation.decisions import (
 from kmcl.evaluation.frequency import FrequencyGroup, frequency_groups
 from kmcl.evaluation.image_ranking import ImageRanking, image_ranking
 from kmcl.evaluation.json_values import JsonObject, to_json_object
-from kmcl.evaluation.predictions import Predictions
+from kmcl.evaluation.predictions import Mask, Predictions
 from kmcl.evaluation.ranking import (
     area_under_roc,
     average_precision,
@@ -77,11 +77,6 @@ class Evaluation:
     labels_without_negatives: tuple[str, ...]
     labels: tuple[LabelMetrics, ...]
 
-    def with_thresholds(self, values: npt.NDArray[np.float64]) -> Evaluation:
-        """The same metrics, with the thresholds of the labels given on another scale."""
-        pairs = zip(self.labels, values, strict=True)
-        return replace(self, labels=tuple(replace(row, threshold=float(value)) for row, value in pairs))
-
     def to_json(self) -> JsonObject:
         """The same tree in lists, dicts and numbers, null where a metric is undefined."""
         return to_json_object(self)
@@ -100,14 +95,35 @@ def evaluate(
     label_counts: L numbers of positives that make a label rare, medium or frequent; usually of the training
     set. Without them the evaluated positives are counted.
     """
-    threshold_values = check_thresholds(thresholds, predictions.num_labels)
+    values = check_thresholds(thresholds, predictions.num_labels)
+    found = evaluate_decisions(
+        predictions,
+        decide(predictions.scores, thresholds),
+        np.broadcast_to(values, (predictions.num_labels,)),
+        top_k,
+        label_counts,
+    )
+    return replace(found, threshold=float(values[0])) if np.ndim(thresholds) == 0 else found
+
+
+def evaluate_decisions(
+    predictions: Predictions,
+    decisions: Mask,
+    thresholds: npt.NDArray[np.float64],
+    top_k: int = 3,
+    label_counts: npt.NDArray[np.integer] | None = None,
+) -> Evaluation:
+    """As `evaluate`, for N x L decisions that were made before.
+
+    thresholds: L, to be listed with the labels, on whatever scale
+    """
     points = label_points(predictions)
     average_precisions = per_label(average_precision, points)
     eleven_points = per_label(eleven_point_average_precision, points)
     areas = per_label(area_under_roc, points)
     num_positives = predictions.positive.sum(axis=0)
     num_negatives = predictions.negative.sum(axis=0)
-    at_threshold = decision_metrics(predictions, decide(predictions.scores, thresholds))
+    at_threshold = decision_metrics(predictions, decisions)
     in_top_k = decide_top_k(predictions, top_k)
     counts = num_positives if label_counts is None else np.asarray(label_counts)
     columns: dict[str, npt.NDArray[Any]] = {
@@ -116,7 +132,7 @@ def evaluate(
         "average_precision": average_precisions,
         "eleven_point_average_precision": eleven_points,
         "auc": areas,
-        "threshold": np.broadcast_to(threshold_values, (predictions.num_labels,)),
+        "threshold": thresholds,
         "precision": at_threshold.precision,
         "recall": at_threshold.recall,
         "f1": at_threshold.f1,
@@ -127,11 +143,11 @@ def evaluate(
         mean_average_precision=mean_of_defined(average_precisions),
         mean_eleven_point_average_precision=mean_of_defined(eleven_points),
         mean_auc=mean_of_defined(areas),
-        threshold=float(threshold_values[0]) if np.ndim(thresholds) == 0 else None,
+        threshold=None,
         at_threshold=at_threshold,
         k=top_k,
         top_k=decision_metrics(predictions, in_top_k),
-        top_k_at_threshold=decision_metrics(predictions, in_top_k & decide(predictions.scores, thresholds)),
+        top_k_at_threshold=decision_metrics(predictions, in_top_k & decisions),
         image_ranking=image_ranking(predictions),
         frequency_groups=frequency_groups(predictions.labels, average_precisions, counts),
         frequency_counts_from="evaluated" if label_counts is None else "training",

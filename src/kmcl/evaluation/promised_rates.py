@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kmcl.evaluation.decisions import Thresholds, decide
 from kmcl.evaluation.json_values import JsonObject, to_json_object
 from kmcl.evaluation.predictions import Mask, Predictions
 from kmcl.evaluation.ranking import Values, mean_of_defined
@@ -31,9 +30,8 @@ class PromisedRates:
         return to_json_object(self)
 
 
-def promised_rates(predictions: Predictions, thresholds: Thresholds, guarantee: Guarantee) -> PromisedRates:
-    """Measure what `guarantee` promises at these thresholds of the scores; groups count once, as there."""
-    decisions = decide(predictions.scores, thresholds)
+def promised_rates(predictions: Predictions, decisions: Mask, guarantee: Guarantee) -> PromisedRates:
+    """Measure what `guarantee` promises of N x L decisions; groups count once, as there."""
     unknown = np.full(predictions.num_labels, np.nan)
     if guarantee.kind == "found":
         return PromisedRates(guarantee.level, found_share(predictions, decisions), None, unknown)

@@ -9,16 +9,18 @@ import numpy.typing as npt
 
 from kmcl.evaluation.bootstrap import BootstrapInterval
 from kmcl.evaluation.calibration import Calibration, calibration
+from kmcl.evaluation.decisions import rules_at
 from kmcl.evaluation.guarantees import choose_guaranteed_thresholds
 from kmcl.evaluation.intervals import map_interval
 from kmcl.evaluation.json_values import JsonObject, to_json_object
-from kmcl.evaluation.metrics import Evaluation, evaluate
+from kmcl.evaluation.metrics import Evaluation, evaluate, evaluate_decisions
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.promised_rates import PromisedRates, promised_rates
 from kmcl.evaluation.temperature import Temperatures, fit_temperatures
 from kmcl.evaluation.thresholds import Criterion, LabelThresholds, choose_thresholds
 from kmcl.evaluation.uncertainty import UncertaintyReports, compare_uncertainties
 from kmcl.models.guarantee import Guarantee, GuaranteeWish
+from kmcl.models.label_hierarchy import ParentRows
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,13 @@ def summarise_run(
     target: float | None = None,
     label_counts: npt.NDArray[np.integer] | None = None,
     wish: GuaranteeWish | None = None,
+    parents: ParentRows | None = None,
 ) -> RunSummary:
     """Choose thresholds and temperatures on val and evaluate both splits with them.
 
     label_counts: positives of each label in the training set, for rare, medium and frequent labels
     wish:         a guarantee that thresholds are to keep, where val supports it
+    parents:      for each label those that it implies, which are predicted with it
     """
     fitted_on = val or None  # an empty split, whose length is 0, determines nothing
     temperatures = fit_temperatures(fitted_on) if fitted_on else None
@@ -91,12 +95,19 @@ def summarise_run(
     def measure(predictions: Predictions | None) -> SplitSummary | None:
         if predictions is None or len(predictions) == 0:
             return None
+        rules = replace(
+            rules_at(predictions.labels, threshold if thresholds is None else thresholds.values),
+            temperatures=None if with_biases is None else tuple(with_biases.temperatures.tolist()),
+            biases=None if with_biases is None else tuple(with_biases.biases.tolist()),
+            parents=parents,
+        )
+        present = rules.present(predictions.scores)
         return SplitSummary(
             map_interval=map_interval(predictions),
             evaluation=evaluate(predictions, threshold, label_counts=label_counts),
             evaluation_own_thresholds=None
             if thresholds is None
-            else evaluate(predictions, thresholds.values, label_counts=label_counts),
+            else evaluate_decisions(predictions, present, thresholds.values, label_counts=label_counts),
             calibration_raw=calibration(predictions),
             calibration_temperature=None
             if temperatures is None
@@ -106,13 +117,11 @@ def summarise_run(
             else calibration(with_biases.calibrate(predictions)),
             uncertainty=compare_uncertainties(
                 predictions,
-                threshold if thresholds is None else thresholds.values,
+                rules,
                 fitted_on=fitted_on if predictions is not val else None,
                 calibration=with_biases,
             ),
-            promised_rates=None
-            if guarantee is None or thresholds is None
-            else promised_rates(predictions, thresholds.values, guarantee),
+            promised_rates=None if guarantee is None else promised_rates(predictions, present, guarantee),
         )
 
     return RunSummary(thresholds, temperatures, with_biases, measure(val), measure(test), guarantee)

@@ -26,13 +26,13 @@ from typing import NamedTuple
 import numpy as np
 
 from kmcl.errors import InputError
-from kmcl.evaluation.decisions import Thresholds, check_thresholds, decide
+from kmcl.evaluation.decisions import Thresholds, check_thresholds, rules_at
 from kmcl.evaluation.json_values import JsonObject, to_json_object
 from kmcl.evaluation.predictions import Mask, Predictions
 from kmcl.evaluation.ranking import Values, mean_of_defined
 from kmcl.evaluation.risk_coverage import ErrorDetection, certainty_points, detect_errors, risk_at_coverage
 from kmcl.evaluation.temperature import Temperatures, fit_temperatures
-from kmcl.models.label_rules import logit
+from kmcl.models.label_rules import LabelRules, logit
 
 COVERAGES = np.linspace(0.05, 1.0, 20)
 
@@ -79,11 +79,13 @@ class UncertaintyReports:
 
 def compare_uncertainties(
     predictions: Predictions,
-    thresholds: Thresholds = 0.5,
+    thresholds: Thresholds | LabelRules = 0.5,
     fitted_on: Predictions | None = None,
     calibration: Temperatures | None = None,
 ) -> UncertaintyReports:
-    """Judge every uncertainty on the evaluated pairs, decided at `thresholds`.
+    """Judge every uncertainty on the evaluated pairs.
+
+    thresholds: of the scores; or the rules that decide
 
     Those that need sigma are left out when `predictions` has none; `fitted` and `error_probability` also need
     `fitted_on`, the validation split's predictions of the same model.
@@ -91,11 +93,12 @@ def compare_uncertainties(
     calibration: with biases, fitted on these; if not given it is fitted here
     """
     evaluated = predictions.evaluated
-    decisions = decide(predictions.scores, thresholds)
+    rules = rules_at(predictions.labels, thresholds)
+    decisions = rules.present(predictions.scores)
     wrong = decisions != predictions.positive
-    uncertainties = uncertainty_scores(predictions, thresholds)
+    uncertainties = uncertainty_scores(predictions, rules.score_thresholds)
     if fitted_on is not None and predictions.sigma is not None:
-        uncertainties["fitted"] = fit_error_model(fitted_on, thresholds).predict(predictions)
+        uncertainties["fitted"] = fit_error_model(fitted_on, rules).predict(predictions)
     if fitted_on is not None:
         calibration = calibration or fit_temperatures(fitted_on, with_bias=True)
         probabilities = calibration.calibrate(predictions).scores.astype(np.float64)
@@ -145,7 +148,7 @@ class ErrorModel(NamedTuple):
         return self.intercept + self.distance_weight * distances + self.sigma_weight * standardised
 
 
-def fit_error_model(predictions: Predictions, thresholds: Thresholds = 0.5) -> ErrorModel:
+def fit_error_model(predictions: Predictions, thresholds: Thresholds | LabelRules = 0.5) -> ErrorModel:
     """Fit on these predictions, which must not be those the uncertainty is then judged on."""
     # Here, because it takes a second to import and the other uncertainties do not need it.
     from sklearn.linear_model import LogisticRegression
@@ -153,20 +156,22 @@ def fit_error_model(predictions: Predictions, thresholds: Thresholds = 0.5) -> E
     if not len(predictions):
         raise InputError("an error model needs at least one image to be fitted on, got none")
     evaluated = predictions.evaluated
-    wrong = (decide(predictions.scores, thresholds) != predictions.positive)[evaluated]
+    rules = rules_at(predictions.labels, thresholds)
+    values = rules.score_thresholds
+    wrong = (rules.present(predictions.scores) != predictions.positive)[evaluated]
     log_sigma = _log_sigma(predictions)
     means = log_sigma.mean(axis=0)
     # A label whose sigma is constant carries no information: its standardised value is 0, not 0 / 0.
     deviations = np.maximum(log_sigma.std(axis=0), 1e-6)
     if not wrong.any() or wrong.all():
-        return ErrorModel(thresholds, means, deviations, 0.0, -1.0, 0.0)
+        return ErrorModel(values, means, deviations, 0.0, -1.0, 0.0)
     standardised = ((log_sigma - means) / deviations)[evaluated]
-    distances = _distances(predictions, thresholds)[evaluated]
+    distances = _distances(predictions, values)[evaluated]
     stride = -(-len(wrong) // _MOST_PAIRS_FITTED)
     evidence = np.stack([distances, standardised], axis=1)[::stride]
     fitted = LogisticRegression().fit(evidence, wrong[::stride])
     intercept, distance_weight, sigma_weight = (float(fitted.intercept_[0]), *map(float, fitted.coef_[0]))
-    return ErrorModel(thresholds, means, deviations, intercept, distance_weight, sigma_weight)
+    return ErrorModel(values, means, deviations, intercept, distance_weight, sigma_weight)
 
 
 def _judge(name: str, uncertainty: Values, wrong: Mask, evaluated: Mask) -> UncertaintyReport:

@@ -144,6 +144,7 @@ def _write_run(
         target=evaluation.threshold_target,
         label_counts=np.pad(counts, (0, added)),
         wish=evaluation.guarantee_wish,
+        parents=description.rules.parents,
     )
     if summary.thresholds is not None:  # val says nothing about the added labels
         thresholds = replace(summary.thresholds, values=description.rules.score_thresholds)

@@ -67,21 +67,22 @@ def choose_images(
     """
     split = _unlabelled(predictor, paths, labelled)
     extractor = FeatureExtractor(predictor.classifier, console)
-    outputs: list[tuple[Tensor, Tensor | None]] = []
+    outputs: list[tuple[Tensor, Tensor, Tensor | None]] = []
 
     def score(encoded: EncoderFeatures) -> None:
         output = predictor.classifier.score(encoded)
         unfamiliarity = None if output.unfamiliarity is None else output.unfamiliarity.float().cpu()
-        outputs.append((output.logits.float().cpu(), unfamiliarity))
+        outputs.append((output.logits.float().cpu(), output.probabilities.float().cpu(), unfamiliarity))
 
     features = extractor.describe(split, "the images", score)
-    probabilities = predictor.rules.calibrate(torch.cat([logits for logits, _ in outputs]).numpy())
-    found = [one for _, one in outputs if one is not None]
+    probabilities = predictor.rules.calibrate(torch.cat([logits for logits, _, _ in outputs]).numpy())
+    scores = torch.cat([scores for _, scores, _ in outputs]).numpy()
+    found = [one for _, _, one in outputs if one is not None]
     unfamiliarity = torch.cat(found).numpy() if found else None
     known = _labelled_directions(extractor, features, labelled)
     candidates = Candidates(probabilities, features.directions, known)
     order = STRATEGIES[strategy](candidates, count, np.random.default_rng(seed))
-    present = predictor.rules.decide(probabilities).present
+    present = predictor.rules.present(scores)
     novelty, _ = variances_given_labelled(candidates)
     images = [
         ChosenImage(

@@ -71,6 +71,14 @@ def raise_parents(probabilities: Reals, parents: ParentRows) -> Values:
     return raised
 
 
+def lower_children(probabilities: Reals, parents: ParentRows) -> Values:
+    """N x L probabilities in which no label is above one that it implies: the former is lowered to it."""
+    lowered: Values = np.array(probabilities, dtype=np.float64)
+    for child, parent in reversed(children_first(parents)):
+        lowered[..., child] = np.minimum(lowered[..., child], lowered[..., parent])
+    return lowered
+
+
 def lower_parents(thresholds: Values, parents: ParentRows) -> Values:
     """L thresholds in which no label has a higher one than any that implies it.
 

@@ -1,9 +1,10 @@
 """How scores become calibrated probabilities and decisions, label by label.
 
 A label's calibrated probability is sigmoid(logit / T + b) with its temperature T and bias b. Its threshold is
-chosen on the scores, and shown and applied as the probability that a score there has, so that a label is
-predicted where its probability reaches its threshold. NumPy only, since an exported model is used without
-torch.
+chosen on the scores, as the model gives them in float32, and applied to them: `LabelRules.present` decides
+for everything that predicts, evaluates or reports. The threshold is shown as the probability that a score
+there has, and rounded numbers are on the same side of each other as the exact ones. NumPy only, since an
+exported model is used without torch.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -20,13 +21,20 @@ import numpy.typing as npt
 from kmcl.data.cooccurrence import Cooccurrence
 from kmcl.errors import InputError
 from kmcl.models.guarantee import Guarantee
-from kmcl.models.label_hierarchy import ParentRows, check_parents, lower_parents, raise_parents
+from kmcl.models.label_hierarchy import (
+    ParentRows,
+    check_parents,
+    lower_children,
+    lower_parents,
+    raise_parents,
+)
 
 MAX_LABELS = 100_000
 NUMBERS_PER_INTERVAL = 8
 DEFAULT_THRESHOLD, DEFAULT_TEMPERATURE, DEFAULT_BIAS = 0.5, 1.0, 0.0
 DECIMALS = 6
-"""Of probabilities and thresholds: the precision of float32. Decisions compare the rounded numbers."""
+"""Of probabilities and thresholds, where they are shown: the precision of float32."""
+STEP = 10.0**-DECIMALS
 MIN_THRESHOLD_SUPPORT = 5
 """Positives on val, or negatives where those are fewer, below which a label's threshold is mostly chance."""
 
@@ -35,6 +43,7 @@ IntervalRows = tuple[tuple[float, ...], ...]
 
 Values = npt.NDArray[np.float64]
 Reals = npt.NDArray[np.floating]
+Mask = npt.NDArray[np.bool_]
 
 
 def sigmoid(values: Values) -> Values:
@@ -63,6 +72,11 @@ def calibrate(logits: Reals, temperatures: Values, biases: Values) -> Values:
     return sigmoid(logits.astype(np.float64) / temperatures + biases)
 
 
+def reach(scores: Reals, thresholds: Values) -> Mask:
+    """Whether N x L scores reach the thresholds of their labels; one at its threshold does."""
+    return np.asarray(np.asarray(scores, dtype=np.float32) >= thresholds)
+
+
 class Decisions(NamedTuple):
     """What is shown of N images and L labels: present == (probabilities >= thresholds), number for number.
 
@@ -73,7 +87,11 @@ class Decisions(NamedTuple):
 
     probabilities: Values
     thresholds: Values
-    present: npt.NDArray[np.bool_]
+    present: Mask
+
+    def of_labels(self, columns: Sequence[int]) -> Decisions:
+        probabilities = np.ascontiguousarray(self.probabilities[:, columns])
+        return Decisions(probabilities, self.thresholds[columns], self.present[:, columns])
 
 
 @dataclass(frozen=True)
@@ -127,14 +145,21 @@ class LabelRules:
         return self._filled(self.thresholds, DEFAULT_THRESHOLD)
 
     @property
-    def probability_thresholds(self) -> Values:
-        """L thresholds of the calibrated probabilities: those of the scores, calibrated and rounded."""
+    def exact_thresholds(self) -> Values:
+        """L thresholds of the calibrated probabilities, not rounded, for programs that have only these."""
         given = self.score_thresholds
-        nearest = rounded(calibrate(logit(given), self.temperature_values, self.bias_values))
-        # A threshold above 0 that rounds to 0 would accept every image, unless nothing may be missed there.
-        may_miss = self.guarantee is None or self.guarantee.kind == "precision"
-        own = np.where(given > 0, np.maximum(nearest, 10.0**-DECIMALS if may_miss else 0.0), 0.0)
+        exact = calibrate(logit(given), self.temperature_values, self.bias_values)
+        own = np.where(given > 0, exact, 0.0)
         return own if self.parents is None else lower_parents(own, self.parents)
+
+    @property
+    def probability_thresholds(self) -> Values:
+        """L thresholds of the calibrated probabilities, as they are shown."""
+        # A threshold above 0 that rounds to 0 would accept every image.
+        accepts_all = np.where(self.score_thresholds > 0, 1.0, 0.0)
+        if self.parents is not None:
+            accepts_all = lower_parents(accepts_all, self.parents)
+        return np.maximum(rounded(self.exact_thresholds), STEP * accepts_all)
 
     @property
     def unsupported_thresholds(self) -> tuple[str, ...]:
@@ -164,10 +189,55 @@ class LabelRules:
         logits = (logit(np.full(len(self.labels), probability)) - self.bias_values) * self.temperature_values
         return np.where(probability > 0, sigmoid(logits), 0.0)
 
-    def decide(self, probabilities: Reals) -> Decisions:
-        """Which labels are predicted, from N x L calibrated probabilities, with the numbers to show."""
-        shown, thresholds = rounded(probabilities), self.probability_thresholds
-        return Decisions(shown, thresholds, np.asarray(shown >= thresholds))
+    def at(self, probability: float) -> Self:
+        """With one threshold of all labels, a calibrated probability; nothing is promised then."""
+        return replace(self, thresholds=tuple(self.score_of(probability).tolist()), guarantee=None)
+
+    def present(self, scores: Reals) -> Mask:
+        """N x L: which labels are predicted, from the scores before calibration. This alone decides it.
+
+        A label is predicted where its score reaches its threshold. Where labels imply others, a label counts
+        as likely as the likeliest that implies it, and its threshold as low as the lowest of these.
+        """
+        if self.parents is None:
+            return reach(scores, self.score_thresholds)
+        scores = np.asarray(scores, dtype=np.float32)
+        raised = raise_parents(self._calibrated_logits(scores), self.parents)
+        lowered = lower_parents(self._calibrated_logits(self.score_thresholds), self.parents)
+        return np.asarray(raised >= lowered)
+
+    def decide(self, scores: Reals, probabilities: Reals | None = None) -> Decisions:
+        """Which labels are predicted, from N x L scores, with the numbers to show.
+
+        probabilities: N x L, calibrated, as a model gave them beside the scores; else those of the scores
+        """
+        present = self.present(scores)
+        if probabilities is None:
+            probabilities = self.calibrate(logit(scores))
+        thresholds = self.probability_thresholds
+        return Decisions(self._shown(probabilities, thresholds, present), thresholds, present)
+
+    def present_as_shown(self, probabilities: Reals) -> Mask:
+        """N x L: what probabilities that `decide` gave, as a file has them, say of the decisions."""
+        return np.asarray(rounded(probabilities) >= self.probability_thresholds)
+
+    def _shown(self, probabilities: Reals, thresholds: Values, present: Mask) -> Values:
+        """Rounded, but on the side of the threshold where the decision is, and not above an implied label."""
+        shown = rounded(probabilities)
+        below = rounded(thresholds - STEP)
+        shown = np.where(present, np.maximum(shown, thresholds), np.minimum(shown, below))
+        if self.parents is None:
+            return shown
+        of_present = raise_parents(np.where(present, shown, 0.0), self.parents)
+        of_absent = lower_children(np.where(present, 1.0, shown), self.parents)
+        return np.where(present, of_present, of_absent)
+
+    def _calibrated_logits(self, scores: Reals) -> Values:
+        """logit / T + b, infinite at 0 and 1, so that different scores stay different."""
+        exact = np.clip(np.asarray(scores, dtype=np.float64), 0.0, 1.0)
+        with np.errstate(divide="ignore"):
+            logits = np.log(exact) - np.log1p(-exact)
+        return np.asarray(logits / self.temperature_values + self.bias_values)
 
     def to_json(self) -> dict[str, Any]:
         values = asdict(self)

@@ -18,7 +18,7 @@ from kmcl.errors import InputError
 from kmcl.evaluation.ranking import Values
 from kmcl.explain.saliency import enlarge, label_heat
 from kmcl.models.classifier import Classifier
-from kmcl.models.label_rules import LabelRules
+from kmcl.models.label_rules import Decisions, LabelRules, Reals
 from kmcl.reports.run_parts import RunParts
 
 SHOWN_SIDE = 256
@@ -128,14 +128,11 @@ def explain(
         for classifier in classifiers
     ]
     decisions = [
-        of_run.decide(of_run.calibrate(_logits(classifier, pixels)))
+        of_run.decide(*_scored(classifier, of_run, pixels))
         for classifier, of_run, pixels in zip(classifiers, rules, sized, strict=True)
     ]
     fixed = [labels.index(name) for name in wanted]
-    chosen = [
-        fixed or choose_labels([found.probabilities[row] - found.thresholds for found in decisions])
-        for row in range(len(images))
-    ]
+    chosen = [fixed or choose_labels(decisions, row) for row in range(len(images))]
     rows = [row for row, members in enumerate(chosen) for _ in members]
     flat = [label for members in chosen for label in members]
     heats = [
@@ -161,14 +158,12 @@ def explain(
     ]
 
 
-def choose_labels(of_runs: Sequence[Values]) -> list[int]:
-    """Labels that reach their threshold in any run, by their largest margin; else the nearest one.
-
-    of_runs: for each run the margin of each label, its probability minus its threshold
-    """
-    margins = np.max(of_runs, axis=0)
+def choose_labels(of_runs: Sequence[Decisions], row: int) -> list[int]:
+    """Labels of an image that any run predicts, by their largest margin; else the nearest one."""
+    margins = np.max([found.probabilities[row] - found.thresholds for found in of_runs], axis=0)
+    present = np.any([found.present[row] for found in of_runs], axis=0)
     order = [int(label) for label in np.argsort(-margins, kind="stable")]
-    return [label for label in order if margins[label] >= 0][:MOST_LABELS] or order[:1]
+    return [label for label in order if present[label]][:MOST_LABELS] or order[:1]
 
 
 def overlay(pixels: Pixels, heat: Values) -> Pixels:
@@ -179,11 +174,13 @@ def overlay(pixels: Pixels, heat: Values) -> Pixels:
     return np.asarray(np.rint(255 * mixed), dtype=np.uint8)
 
 
-def _logits(classifier: Classifier, pixels: Pixels) -> Values:
+def _scored(classifier: Classifier, rules: LabelRules, pixels: Pixels) -> tuple[Reals, Values]:
+    """The scores of images, and their calibrated probabilities."""
     with torch.inference_mode():
         images = torch.from_numpy(pixels).permute(0, 3, 1, 2)
-        logits = classifier(images.to(next(classifier.parameters()).device)).logits
-    return np.asarray(logits.double().cpu().numpy())
+        output = classifier(images.to(next(classifier.parameters()).device))
+    scores = output.probabilities.float().cpu().numpy()
+    return scores, rules.calibrate(output.logits.double().cpu().numpy())
 
 
 def _load(run: RunParts, rows: Sequence[int], count: int) -> list[NamedImage]:

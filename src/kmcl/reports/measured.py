@@ -66,35 +66,27 @@ def measure(run: RunParts) -> Measured | None:
             f"{100 * evaluation.mean_average_precision:.2f} %; the report shows the latter"
         )
     calibrated = _calibrated(run, predictions)
-    thresholds = run.thresholds
-    decisions = _decisions(run, predictions)
+    rules = _rules(run, predictions)
     val = run.val if split == "test" and run.val is not None and len(run.val) else None
     return Measured(
         run=run,
         predictions=predictions,
         split=split,
         evaluation=evaluation,
-        own=None if thresholds is None else _at_own(run, predictions, thresholds, decisions),
-        decisions=decisions,
+        own=None if rules.thresholds is None else evaluate_by_rules(predictions, rules),
+        decisions=rules.decide(predictions.scores),
         interval=_interval(run, split, predictions),
         raw=calibration(predictions),
         calibrated=None if calibrated is None else calibration(calibrated),
         uncertainty=compare_uncertainties(
             predictions,
-            run.decision_thresholds,
+            rules,
             fitted_on=val if val is not None and val.labels == predictions.labels else None,
         ),
         precision_at_recalls=np.stack(
             [interpolated_precision(points) for points in label_points(predictions)]
         ),
     )
-
-
-def _at_own(run: RunParts, predictions: Predictions, thresholds: Values, decisions: Decisions) -> Evaluation:
-    rules = None if run.description is None else run.description.rules
-    if rules is not None and rules.parents is not None and rules.labels == predictions.labels:
-        return evaluate_by_rules(predictions, rules)
-    return evaluate(predictions, thresholds).with_thresholds(decisions.thresholds)
 
 
 def interpolated_precision(points: OperatingPoints) -> Values:
@@ -119,11 +111,10 @@ def _interval(run: RunParts, split: str, predictions: Predictions) -> BootstrapI
     return map_interval(predictions)
 
 
-def _decisions(run: RunParts, predictions: Predictions) -> Decisions:
+def _rules(run: RunParts, predictions: Predictions) -> LabelRules:
+    """The model's; a threshold of 0.5 where there is none, or it has other labels."""
     rules = None if run.description is None else run.description.rules
-    if rules is None or rules.labels != predictions.labels:
-        rules = LabelRules(predictions.labels)
-    return rules.decide(rules.calibrate(logit(predictions.scores)))
+    return LabelRules(predictions.labels) if rules is None or rules.labels != predictions.labels else rules
 
 
 def _calibrated(run: RunParts, predictions: Predictions) -> Predictions | None:

@@ -42,11 +42,8 @@ class LabelInterval:
     low: float
     high: float
     threshold: float
+    is_predicted: bool
     is_there: bool
-
-    @property
-    def is_predicted(self) -> bool:
-        return self.probability >= self.threshold
 
 
 def predictions_picture(run: Path, num_images: int = 6, seed: int = 0) -> Picture:
@@ -93,7 +90,7 @@ def label_intervals(predictions: Predictions, rules: LabelRules, row: int) -> li
     if rules.probability_intervals is not None:
         fitted = ProbabilityIntervals.from_rows(rules.probability_intervals)
         low, high = fitted.interval(scores, probabilities, sigma)
-    thresholds = rules.probability_thresholds
+    decided = rules.decide(scores)
     order = [int(label) for label in np.argsort(-probabilities[0], kind="stable")]
     there = [label for label in order if predictions.targets[row, label] == 1]
     others = [label for label in order if label not in there][: max(0, SHOWN_LABELS - len(there))]
@@ -101,10 +98,11 @@ def label_intervals(predictions: Predictions, rules: LabelRules, row: int) -> li
         LabelInterval(
             label,
             predictions.labels[label],
-            float(probabilities[0, label]),
+            float(decided.probabilities[0, label]),
             float(low[0, label]),
             float(high[0, label]),
-            float(thresholds[label]),
+            float(decided.thresholds[label]),
+            bool(decided.present[0, label]),
             label in there,
         )
         for label in order

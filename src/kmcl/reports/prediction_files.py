@@ -43,7 +43,9 @@ def read_predictions(paths: Sequence[Path], rules: LabelRules) -> PredictedImage
         for name in (UNFAMILIARITY, FEATURES)
     )
     names = np.concatenate([table.attrs[NAMES] for table in tables])
-    return PredictedImages(probabilities, rules.decide(probabilities).present, unfamiliarity, features, names)
+    return PredictedImages(
+        probabilities, rules.present_as_shown(probabilities), unfamiliarity, features, names
+    )
 
 
 def _read_file(path: Path, labels: Sequence[str]) -> pd.DataFrame:

@@ -97,20 +97,6 @@ class RunParts:
         found = self.test if self.split_name == "test" else self.val
         return found if found is not None and len(found) else None
 
-    @property
-    def thresholds(self) -> Values | None:
-        """Each label's own, chosen on val; None where the model has none or has other labels."""
-        own = None if self.description is None else self.description.rules.thresholds
-        predictions = self.predictions
-        if own is None or predictions is None or len(own) != predictions.num_labels:
-            return None
-        return np.array(own, dtype=np.float64)
-
-    @property
-    def decision_thresholds(self) -> Values | float:
-        own = self.thresholds
-        return 0.5 if own is None else own
-
     @cached_property
     def dataset(self) -> Dataset | None:
         """The dataset of the run, if it can still be opened."""

@@ -56,7 +56,7 @@ def triton_config(name: str, metadata: ExportMetadata, outputs: Mapping[str, Seq
         "output [\n" + ",\n".join(_triton_output(*output) for output in outputs.items()) + "\n]",
         f"dynamic_batching {{ max_queue_delay_microseconds: {QUEUE_MICROSECONDS} }}",
         _parameter("labels", json.dumps(metadata.rules.labels)),
-        _parameter("thresholds", json.dumps(metadata.rules.probability_thresholds.tolist())),
+        _parameter("thresholds", json.dumps(metadata.rules.exact_thresholds.tolist())),
     ]
     return "\n".join(parts) + "\n"
 

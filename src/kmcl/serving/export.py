@@ -178,9 +178,7 @@ def _check(
         expected.append(predictor.score(batch))
     original, scores = _joined(expected), _joined(found)
     rules = predictor.rules
-    changed = float(
-        (rules.decide(original.probability).present != rules.decide(scores.probability).present).mean()
-    )
+    changed = float((rules.present(original.score) != rules.present(scores.score)).mean())
     return Exported(
         path,
         len(images),

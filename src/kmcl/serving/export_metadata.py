@@ -64,7 +64,7 @@ class ExportMetadata:
         which they follow, are in the rules as `score_thresholds`."""
         values = asdict(self) | {"rules": self.rules.to_json()}
         values["rules"]["score_thresholds"] = values["rules"].pop("thresholds")
-        thresholds = self.rules.probability_thresholds.tolist()
+        thresholds = self.rules.exact_thresholds.tolist()
         preprocessing = PREPROCESSING if self.feature_dim is None else VECTOR_PREPROCESSING
         return json.dumps(
             {"format": FORMAT, "preprocessing": preprocessing, "thresholds": thresholds, **values}

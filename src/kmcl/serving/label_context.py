@@ -68,7 +68,7 @@ class LabelContext:
 
     def shown(self, scores: BatchScores) -> ShownScores:
         """The numbers of a batch that a user sees."""
-        decided = self.rules.decide(scores.probability)
+        decided = self.rules.decide(scores.score, scores.probability)
         low = high = None
         if self.intervals is not None:
             interval = self.intervals.interval(scores.score, scores.probability, scores.sigma)

@@ -201,6 +201,7 @@ def completed_rules(
         target=evaluation.threshold_target,
         label_counts=(train_targets == 1).sum(axis=0),
         wish=evaluation.guarantee_wish,
+        parents=rules.parents,
     )
     rules = replace(rules, cooccurrence=find_cooccurring_labels(train_targets))
     if summary.thresholds is not None:

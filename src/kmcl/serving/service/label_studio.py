@@ -146,7 +146,7 @@ class LabelStudioBackend:
             return [image for image in images if isinstance(image, str)]
         scores, _ = await self._service.score(np.stack(readable))
         rules = self._service.context.rules
-        decided = rules.decide(scores.probability)
+        decided = rules.decide(scores.score, scores.probability)
         predictions = iter(
             make_prediction(controls, rules.labels, probabilities, present, self._service.name)
             for probabilities, present in zip(decided.probabilities, decided.present, strict=True)

@@ -131,7 +131,7 @@ class Service:
             None if array is None else rounded(array)
             for array in (scores.unfamiliarity, scores.feature_summary)
         )
-        decided = self.context.rules.decide(scores.probability)
+        decided = self.context.rules.decide(scores.score, scores.probability)
         self.window.add(PredictedImages(decided.probabilities, decided.present, unfamiliarity, features))
         if unfamiliarity is not None:
             self.metrics.count_unfamiliar(int(is_unfamiliar(unfamiliarity).sum()))

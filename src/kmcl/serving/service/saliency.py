@@ -13,6 +13,7 @@ from kmcl.serving.image_predictor import BatchScores, ImagePredictor
 from kmcl.serving.predictions import Pixels
 
 if TYPE_CHECKING:
+    from kmcl.evaluation.predictions import Mask
     from kmcl.evaluation.ranking import Values
     from kmcl.models.classifier import Classifier
     from kmcl.models.label_rules import LabelRules
@@ -45,8 +46,9 @@ class Explainer:
         above their thresholds (of the label nearest to its threshold where none is present)."""
         from kmcl.explain.saliency import label_heat
 
-        decided = rules.decide(scores.probability)
-        chosen = [wanted or choose_labels(row, decided.thresholds) for row in decided.probabilities]
+        decided = rules.decide(scores.score, scores.probability)
+        margins = decided.probabilities - decided.thresholds
+        chosen = [wanted or choose_labels(*row) for row in zip(margins, decided.present, strict=True)]
         rows = [row for row, labels in enumerate(chosen) for _ in labels]
         flat = [label for labels in chosen for label in labels]
         heat = label_heat(self._own_classifier(), images, rows, flat)
@@ -62,8 +64,7 @@ class Explainer:
         return classifier
 
 
-def choose_labels(probabilities: Values, thresholds: Values) -> tuple[int, ...]:
-    margins = probabilities - thresholds
+def choose_labels(margins: Values, present: Mask) -> tuple[int, ...]:
+    """The present labels with the largest margins above their thresholds; else the nearest one."""
     order = np.argsort(-margins, kind="stable")
-    present = tuple(int(label) for label in order[:LABELS_PER_IMAGE] if margins[label] >= 0)
-    return present or (int(order[0]),)
+    return tuple(int(label) for label in order[:LABELS_PER_IMAGE] if present[label]) or (int(order[0]),)
