@@ -9,7 +9,7 @@ from kmcl.evaluation.decisions import DecisionMetrics
 from kmcl.evaluation.frequency import FrequencyGroup
 from kmcl.evaluation.image_ranking import ImageRanking
 from kmcl.evaluation.metrics import Evaluation, LabelMetrics, evaluate
-from kmcl.evaluation.predictions import Predictions
+from kmcl.evaluation.predictions import Predictions, Units
 from kmcl.evaluation.ranking import mean_average_precision
 from kmcl.evaluation.temperature import Temperatures
 from kmcl.evaluation.thresholds import LabelThresholds, choose_thresholds
@@ -25,6 +25,7 @@ __all__ = [
     "PairedDifference",
     "Predictions",
     "Temperatures",
+    "Units",
     "bootstrap_map",
     "choose_thresholds",
     "compare_map",
