@@ -11,28 +11,18 @@ import pytest
 from typer.testing import CliRunner
 
 from kmcl.cli.data import data_app
-from kmcl.data import Dataset, Split, open_dataset, write_dataset
-from kmcl.data.arrays import ArrayImages
+from kmcl.data import Dataset, open_dataset, write_dataset
 from kmcl.errors import InputError
-from small_images import save_small_image
+from small_images import one_colour_dataset, save_small_image
 
+# No label has a slash, so that it can be a folder.
 LABELS = ("zebra", "cat & dog", "'a', \"b\"")
 TARGETS = {"train": [[1, 0, 0], [0, 1, 1], [0, 0, 0]], "val": [[0, 1, 0]], "test": [[1, 1, 1], [0, 0, 1]]}
 FORMATS = ["table", "coco", "folder", "labelstudio", "hf"]
 
 
 def made(*, unknown: bool = False, groups: bool = False) -> Dataset:
-    """Small images of one colour each; no label has a slash, so that it can be a folder."""
-    splits = {}
-    for first, (name, rows) in enumerate(TARGETS.items()):
-        pixels = np.full((len(rows), 5, 4, 3), 10 * first, dtype=np.uint8)
-        pixels[..., 0] += np.arange(len(rows), dtype=np.uint8)[:, None, None]
-        targets = np.array(rows, dtype=np.int8)
-        if unknown:
-            targets[0, 2] = -1
-        names = np.array([f"p{first}{row}" for row in range(len(rows))]) if groups else None
-        splits[name] = Split(ArrayImages(pixels, name), targets, groups=names)
-    return Dataset("made", LABELS, splits)
+    return one_colour_dataset(LABELS, TARGETS, unknown=unknown, groups=groups)
 
 
 def by_image(dataset: Dataset) -> dict[tuple[str, int], tuple[list[int], str]]:

@@ -13,7 +13,6 @@ import pytest
 from PIL import Image
 
 from kmcl.data import Dataset, Split, open_dataset, write_dataset
-from kmcl.data.arrays import ArrayImages
 from kmcl.data.files import ImageFiles
 from kmcl.data.litdata_writing import write_chunks
 from kmcl.data.selection import join_splits
@@ -22,6 +21,7 @@ from kmcl.data.table_writing import READER_OPTIONS, write_table
 from kmcl.data.vector_writing import write_vectors
 from kmcl.data.vectors import FeatureVectors
 from kmcl.errors import InputError
+from small_images import one_colour_dataset
 
 COLUMN_NAMES = (
     "patient",
@@ -47,21 +47,7 @@ SPECIAL = (
 )
 BAD = (" x", "x ", "\u00a0x", "a\tb", "a\nb", "")
 NAMES = (*COLUMN_NAMES, *SIGNS, *SPECIAL, *BAD)
-SPLITS = {"train": [[1, 0], [0, 1], [0, 0], [1, 1]], "val": [[0, 1]], "test": [[1, 1], [1, 0]]}
-
-
-def made(label: str, *, groups: bool, unknown: bool) -> Dataset:
-    """Images of one colour each, all different; the label with that name is the first."""
-    splits = {}
-    for first, (name, rows) in enumerate(SPLITS.items()):
-        pixels = np.full((len(rows), 4, 4, 3), 20 * first, dtype=np.uint8)
-        pixels[..., 0] += np.arange(len(rows), dtype=np.uint8)[:, None, None]
-        targets = np.array(rows, dtype=np.int8)
-        if unknown:
-            targets[0, 1 - first % 2] = -1
-        names = np.array([f"p{first}", *[""] * (len(rows) - 1)]) if groups else None
-        splits[name] = Split(ArrayImages(pixels, name), targets, groups=names)
-    return Dataset("made", (label, "cat"), splits)
+TARGETS = {"train": [[1, 0], [0, 1], [0, 0], [1, 1]], "val": [[0, 1]], "test": [[1, 1], [1, 0]]}
 
 
 Rows = dict[str, list[tuple[list[int], str]]]
@@ -161,10 +147,9 @@ def test_a_label_survives_or_is_refused_by_name(
         pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
     for label in NAMES:
         for unknown in [False] if kind == "folder" else [False, True]:
-            dataset = made(label, groups=groups, unknown=unknown)
-            expected = rows_of(
-                made(label, groups=groups and kind not in WITHOUT_GROUPS, unknown=unknown), dataset.labels
-            )
+            make = partial(one_colour_dataset, (label, "cat"), TARGETS, unknown=unknown)
+            dataset = make(groups=groups)
+            expected = rows_of(make(groups=groups and kind not in WITHOUT_GROUPS), dataset.labels)
             folder = tmp_path_factory.mktemp("odd")
             if label in refused(kind):
                 with pytest.raises(InputError, match=re.escape(repr(label))):
