@@ -122,6 +122,16 @@ def test_missing_val_is_cut_from_train_only(tmp_path: Path) -> None:
     assert sorted(red_values(dataset, "train") + red_values(dataset, "val")) == list(range(20, 60))
 
 
+@pytest.mark.parametrize("name", ["split", "patient", "unknown_labels"])
+def test_a_column_that_is_named_as_a_label_is_nothing_else(tmp_path: Path, name: str) -> None:
+    write_images(tmp_path, 4)
+    path = write_table(tmp_path, f"image,{name},cat", [f"pics/{i}.png,{i % 2},{i // 2}" for i in range(4)])
+    dataset = open_dataset(str(path), label_columns=[name, "cat"], val_fraction=0, test_fraction=0)
+    assert dataset.labels == (name, "cat")
+    assert dataset.splits["train"].targets.tolist() == [[0, 0], [1, 0], [0, 1], [1, 1]]
+    assert dataset.splits["train"].groups is None
+
+
 def test_columns_and_folders_can_be_named(tmp_path: Path) -> None:
     write_images(tmp_path / "data", 2)
     (tmp_path / "tables").mkdir()

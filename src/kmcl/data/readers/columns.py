@@ -117,16 +117,19 @@ def read_targets(
 
 def _split_and_group(table: TableRows, options: LabelColumnOptions) -> tuple[str | None, str | None]:
     return (
-        find_column(table, options.split_column, SPLIT_COLUMNS, "split_column"),
-        find_column(table, options.group_column, GROUP_COLUMNS, "group_column"),
+        find_column(table, options.split_column, SPLIT_COLUMNS, "split_column", options.label_columns),
+        find_column(table, options.group_column, GROUP_COLUMNS, "group_column", options.label_columns),
     )
 
 
-def find_column(table: TableRows, chosen: str | None, usual: Sequence[str], option: str) -> str | None:
+def find_column(
+    table: TableRows, chosen: str | None, usual: Sequence[str], option: str, labels: Names | None = None
+) -> str | None:
+    """The chosen column, or the one with a usual name that is not among `labels`; None if there is none."""
     if chosen is not None:
         _require_columns(table, [chosen], option)
         return chosen
-    return usual_column(table.header, usual)
+    return usual_column([name for name in table.header if name not in (labels or ())], usual)
 
 
 def _require_columns(table: TableRows, names: Iterable[str], option: str) -> None:
@@ -142,7 +145,8 @@ def _read_targets(
     table: TableRows, options: LabelColumnOptions, others: set[str | None], given: LabelTargets | None
 ) -> LabelTargets:
     _require_columns(table, options.ignore_columns, "ignore_columns")
-    unknown_column = find_column(table, options.unknown_column, UNKNOWN_COLUMNS, "unknown_column")
+    labels = options.label_columns
+    unknown_column = find_column(table, options.unknown_column, UNKNOWN_COLUMNS, "unknown_column", labels)
     source_column = None
     if options.sources is not None:
         source_column = find_column(table, options.source_column, SOURCE_COLUMNS, "source_column")
