@@ -114,6 +114,17 @@ def test_the_saved_model_predicts_what_the_run_measured(run: Path, archive: Path
     assert measured.names[0] == test_split.images.name(0)
 
 
+def test_predict_takes_the_decisions_that_evaluate_measures(run: Path, archive: Path) -> None:
+    test_split = open_dataset(f"features:{archive}").splits["test"]
+    shown = kmcl.load(run).predict(take_vectors(test_split.images, np.arange(len(test_split))))
+    present = np.array([[label.present for label in one.labels] for one in shown])
+    result = CliRunner().invoke(make_app(), ["evaluate", str(run), "--json"])
+    found = json.loads(result.output)["runs"][0]["at_threshold"]
+    hits = (present & (test_split.targets == 1)).sum()
+    assert found["OP"] == hits / present.sum()
+    assert found["OR"] == hits / (test_split.targets == 1).sum()
+
+
 class _StopAfter(Callback):
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
