@@ -14,6 +14,7 @@ from evaluation.synthetic import from_arrays, make_predictions
 from kmcl.evaluation.abstention import error_probabilities
 from kmcl.evaluation.by_rules import evaluate_by_rules, rates_by_rules
 from kmcl.evaluation.drift import predicted_images
+from kmcl.evaluation.metrics import evaluate
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.summary import summarise_run
 from kmcl.models.guarantee import Guarantee, GuaranteeWish
@@ -113,6 +114,13 @@ def test_rates_of_a_guarantee_are_those_of_the_decisions_shown() -> None:
     present = as_predicted(rules, logits).present
     expected = [present[targets[:, label] == 1, label].mean() for label in range(2)]
     assert rates_by_rules(predictions, rules).labels.tolist() == expected
+
+
+def test_rare_labels_are_ranked_by_exact_probabilities_where_labels_imply_others() -> None:
+    predictions = make_predictions(2000, 2, prevalence=0.05)
+    rules = LabelRules(predictions.labels, temperatures=(1.0, 1.0), biases=(-9.0, 0.0), parents=((1,), ()))
+    found = evaluate_by_rules(predictions, rules)
+    assert found.labels[0].average_precision == evaluate(predictions).labels[0].average_precision
 
 
 def test_metrics_of_a_finished_run_are_of_the_decisions_that_its_model_takes() -> None:

@@ -9,10 +9,10 @@ import numpy as np
 from kmcl.errors import InputError
 from kmcl.evaluation.guarantees import choose_guaranteed_thresholds, refuse_small_val
 from kmcl.evaluation.metrics import Evaluation, evaluate_decisions
-from kmcl.evaluation.predictions import Predictions
+from kmcl.evaluation.predictions import Predictions, Scores
 from kmcl.evaluation.promised_rates import PromisedRates, promised_rates
 from kmcl.models.guarantee import GuaranteeWish
-from kmcl.models.label_rules import Decisions, LabelRules
+from kmcl.models.label_rules import Decisions, LabelRules, logit
 
 
 def evaluate_by_rules(
@@ -23,12 +23,14 @@ def evaluate_by_rules(
     threshold: the calibrated probability from which every label counts as predicted; None: each label's own
 
     The thresholds of the result are calibrated probabilities, as `kmcl predict` shows them. Where labels
-    imply others, so are the scores that are evaluated.
+    imply others, so are the scores that are evaluated, not rounded.
     """
     decided = decisions_of(predictions, rules if threshold is None else rules.at(threshold))
     shown = decided.thresholds if threshold is None else np.full(predictions.num_labels, threshold)
     if rules.parents is not None:
-        predictions = replace(predictions, scores=decided.probabilities.astype(np.float32))
+        scores, columns = _scores_of_all_labels(predictions, rules)
+        raised = rules.calibrate(logit(scores))[:, columns]
+        predictions = replace(predictions, scores=np.ascontiguousarray(raised, dtype=np.float32))
     found = evaluate_decisions(predictions, decided.present, shown, top_k)
     return replace(found, threshold=threshold)
 
@@ -42,12 +44,16 @@ def rates_by_rules(predictions: Predictions, rules: LabelRules) -> PromisedRates
 
 def decisions_of(predictions: Predictions, rules: LabelRules) -> Decisions:
     """What the model decides about predictions of some or all of its labels, as `kmcl predict` shows it."""
-    if predictions.labels == rules.labels:
-        return rules.decide(predictions.scores)
+    scores, columns = _scores_of_all_labels(predictions, rules)
+    return rules.decide(scores).of_labels(columns)
+
+
+def _scores_of_all_labels(predictions: Predictions, rules: LabelRules) -> tuple[Scores, list[int]]:
+    """Scores of all labels of the model, 0 for those without predictions, and the columns of the others."""
     columns = [rules.labels.index(label) for label in predictions.labels]
     scores = np.zeros((len(predictions), len(rules.labels)), dtype=np.float32)
     scores[:, columns] = predictions.scores
-    return rules.decide(scores).of_labels(columns)
+    return scores, columns
 
 
 def with_guarantee(rules: LabelRules, val: Predictions, wish: GuaranteeWish) -> LabelRules:
