@@ -1,0 +1,61 @@
+"""Imported by every Python process of `benchmarks/code_paths.py`: writes down what runs of `kmcl`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+LOG = os.environ.get("KMCL_CODE_PATHS", "")
+SOURCE = os.environ.get("KMCL_CODE_PATHS_SOURCE", "")
+COUNTED = {
+    ("settings.py", "settings_from_values"): "settings built",
+    ("resolution.py", "settings_from_values"): "settings built",
+    ("opening.py", "open_encoder"): "encoder opened",
+    ("view_images.py", "sample"): "views decoded to name a file",
+    ("views.py", "sample"): "views decoded to name a file",
+    ("frozen_runtime.py", "_agrees"): "exported stages compared",
+    ("runtime.py", "_agrees"): "exported stages compared",
+    ("metrics.py", "evaluate"): "metrics computed",
+}
+"""File and function of what is counted, by today's names and earlier ones."""
+
+
+class Tracer:
+    """Appends a line for each module of the package when a function of it first runs, and for each counted
+    call; one write a line, so that several processes share the file."""
+
+    def __init__(self, log: str, source: str) -> None:
+        self.source = source
+        self.seen: set[str] = set()
+        self.log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def __call__(self, frame: Any, event: str, argument: object) -> None:
+        if event != "call":
+            return
+        code = frame.f_code
+        file: str = code.co_filename
+        if not file.startswith(self.source) or code.co_name in ("<module>", "<lambda>"):
+            return
+        if file not in self.seen and code.co_name not in _class_bodies(code):
+            self.seen.add(file)
+            self._write(f"runs {file.removeprefix(self.source)}")
+        counted = COUNTED.get((Path(file).name, code.co_name))
+        if counted is not None:
+            self._write(f"counts {counted}")
+
+    def _write(self, line: str) -> None:
+        os.write(self.log, f"{line}\n".encode())
+
+
+def _class_bodies(code: Any) -> tuple[str, ...]:
+    """A class body runs when a module is imported; it is no function, and has no fast local names."""
+    return () if code.co_flags & 0x2 else (code.co_name,)
+
+
+if LOG:
+    tracer = Tracer(LOG, SOURCE)
+    threading.setprofile(tracer)
+    sys.setprofile(tracer)
