@@ -45,16 +45,16 @@ from kmcl.encoders import Encoder
 from kmcl.encoders.opening import open_encoder
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import mean_area_under_roc, mean_average_precision
+from kmcl.features.store import FeatureCache
 from kmcl.methods import find_method
 from kmcl.methods.label_statistics import set_label_statistics
 from kmcl.models.classifier import Classifier
 from kmcl.posthoc import find_part
 from kmcl.posthoc.interface import PosthocPart
+from kmcl.runs.settings import DataSettings, OptimisationSettings
 from kmcl.training.average import MovingAverage
-from kmcl.training.feature_cache import FeatureCache
 from kmcl.training.optimisation import make_optimiser
 from kmcl.training.posthoc_fitting import auc_of_logits
-from kmcl.training.settings import DataSettings, OptimisationSettings
 from kmcl.training.unknown_labels import UnknownLabels
 
 Rows = npt.NDArray[np.int64]

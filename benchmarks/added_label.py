@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from frozen_statistics import Images, read_splits
+from kmcl.evaluation.label_rules import sigmoid
 from kmcl.evaluation.ranking import average_precision, operating_points
 from kmcl.evaluation.unlabelled import calibrate_unlabelled
-from kmcl.models.label_rules import sigmoid
 
 LABELS = ("car", "dog", "stop_sign", "parking_meter")
 NUMBERS = (5, 20, 100)

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import kmcl
@@ -68,7 +69,7 @@ def traced(arguments: tuple[str, ...], folder: Path) -> list[str]:
 def _line(name: str, lines: list[str]) -> str:
     modules = list(dict.fromkeys(line.removeprefix("runs ") for line in lines if line.startswith("runs ")))
     packages = [Path(module).parts[0] for module in modules]
-    changes = sum(one != other for one, other in zip(packages, packages[1:], strict=False))
+    changes = sum(one != other for one, other in pairwise(packages))
     counts = Counter(line.removeprefix("counts ") for line in lines if line.startswith("counts "))
     counted = "; ".join(f"{what} {number} x" for what, number in sorted(counts.items()))
     return f"{name:<9}{len(modules):>4} modules, {changes:>3} changes of package; {counted}"

@@ -47,8 +47,8 @@ from kmcl.evaluation.drift import (
     predicted_images,
 )
 from kmcl.models.folder import read_description
+from kmcl.runs.folder import RunFolder
 from kmcl.serving.loading import load_in_torch
-from kmcl.training.run_folder import RunFolder
 from uncertainty import rules_of
 
 SHARES = (0.02, 0.05, 0.1)

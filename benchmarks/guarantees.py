@@ -31,10 +31,10 @@ import numpy as np
 
 from kmcl.evaluation import Predictions, choose_thresholds
 from kmcl.evaluation.decisions import decide
+from kmcl.evaluation.guarantee import Guarantee, GuaranteeWish
 from kmcl.evaluation.guarantees import choose_guaranteed_thresholds
 from kmcl.evaluation.promised_rates import promised_rates
 from kmcl.evaluation.ranking import Values
-from kmcl.models.guarantee import Guarantee, GuaranteeWish
 
 WISHES = (
     "recall=0.9",

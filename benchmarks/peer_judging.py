@@ -14,7 +14,7 @@ from kmcl.data import Dataset
 from kmcl.evaluation.intervals import map_interval
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import label_average_precisions, mean_of_defined
-from kmcl.training.run_folder import RunFolder
+from kmcl.runs.folder import RunFolder
 from kmcl.version import __version__
 from peer_process import Measured
 from peer_results import PeerResult, Point

@@ -62,11 +62,11 @@ def work(rank: int, count: int, rendezvous: str, sizes: Sizes, orders: Connectio
 def make_step(rank: int, count: int, sizes: Sizes):
     from torch.distributed.device_mesh import init_device_mesh
 
+    from kmcl.evaluation.label_rules import LabelRules
     from kmcl.methods import find_method, read_options
     from kmcl.models.folder import ModelDescription, build_classifier
-    from kmcl.models.label_rules import LabelRules
+    from kmcl.runs.resolution import resolve_settings
     from kmcl.training.optimisation import make_optimiser
-    from kmcl.training.resolution import resolve_settings
     from kmcl.training.sharding import shard
 
     torch.manual_seed(0)

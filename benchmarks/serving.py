@@ -39,9 +39,9 @@ import numpy as np
 import torch
 from PIL import Image
 
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.methods.kmcl import PRESETS
 from kmcl.models.folder import ModelDescription, build_classifier, save_model
-from kmcl.models.label_rules import LabelRules
 from kmcl.serving import load
 from kmcl.serving.engine import with_engine
 from kmcl.serving.engine_choice import Engine

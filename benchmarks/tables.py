@@ -121,8 +121,8 @@ def check(spec: str) -> None:
 
 def start(spec: str) -> None:
     """Until the first step of a training is done."""
+    from kmcl.runs.resolution import resolve_settings
     from kmcl.training.lightning import Callback
-    from kmcl.training.resolution import resolve_settings
     from kmcl.training.train import train
 
     class StopAfterOneStep(Callback):

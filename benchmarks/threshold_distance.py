@@ -20,8 +20,8 @@ import numpy as np
 
 from kmcl.evaluation import Predictions, choose_thresholds
 from kmcl.evaluation.decisions import decide, decision_metrics
+from kmcl.evaluation.label_rules import logit
 from kmcl.evaluation.temperature import fit_temperatures
-from kmcl.models.label_rules import logit
 
 SIZES = (50, 100, 200, 400)
 DISTANCES = (math.inf, 0.875, 0.6, 0.4, 0.0)

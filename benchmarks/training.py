@@ -22,14 +22,14 @@ import torch
 from kmcl.data import open_dataset
 from kmcl.data.loading import LoaderSettings, make_train_loader
 from kmcl.encoders.timm_encoder import build_encoder
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.methods import MethodOptions, find_method, read_options
 from kmcl.methods.kmcl import PRESETS
 from kmcl.models.classifier import Classifier
 from kmcl.models.folder import ModelDescription, build_classifier
-from kmcl.models.label_rules import LabelRules
+from kmcl.runs.resolution import resolve_settings
 from kmcl.training.lightning import Callback
 from kmcl.training.optimisation import make_optimiser
-from kmcl.training.resolution import resolve_settings
 from kmcl.training.train import train
 
 ENCODER = "tf_efficientnet_lite0"

@@ -28,7 +28,9 @@ import numpy as np
 from guarantees import draw, with_groups
 from kmcl.evaluation import Predictions, choose_thresholds
 from kmcl.evaluation.abstention import error_probabilities
+from kmcl.evaluation.guarantee import GuaranteeWish
 from kmcl.evaluation.guarantees import Positives, controlled_threshold
+from kmcl.evaluation.label_rules import LabelRules, logit
 from kmcl.evaluation.predictions import Mask
 from kmcl.evaluation.probability_intervals import (
     STANDARD_DEVIATIONS,
@@ -38,8 +40,6 @@ from kmcl.evaluation.probability_intervals import (
 from kmcl.evaluation.ranking import Values, mean_of_defined
 from kmcl.evaluation.risk_coverage import certainty_points, detect_errors
 from kmcl.evaluation.temperature import fit_temperatures
-from kmcl.models.guarantee import GuaranteeWish
-from kmcl.models.label_rules import LabelRules, logit
 
 SHARE = 0.1
 BINS = 5

@@ -38,10 +38,11 @@ from kmcl.evaluation.unfamiliarity import UNFAMILIAR_FROM
 from kmcl.models.folding import fold_batch_norms
 from kmcl.posthoc import KernelVote, Unfamiliarity
 from kmcl.posthoc.gaussian_distance import GaussianDistance
+from kmcl.runs.dataset import open_run_dataset
+from kmcl.runs.folder import RunFolder
 from kmcl.serving import Predictor
 from kmcl.serving.loading import load_in_torch
-from kmcl.training.run_data import RunData, open_run_dataset
-from kmcl.training.run_folder import RunFolder
+from kmcl.training.run_data import RunData
 
 Pixels = npt.NDArray[np.uint8]
 Values = npt.NDArray[np.float64]

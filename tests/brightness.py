@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
-from kmcl.models.label_rules import LabelRules, logit
+from kmcl.evaluation.label_rules import LabelRules, logit
 from kmcl.serving.image_predictor import BatchScores, ImagePredictor
 
 HOSTILE = "<script>alert('x')</script>\"&'onerror=1"

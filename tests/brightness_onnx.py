@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kmcl.models.label_rules import LabelRules
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.serving.export_metadata import METADATA_KEY, ExportMetadata
 
 SIDE = 8

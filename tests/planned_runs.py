@@ -23,16 +23,16 @@ from kmcl.data.readers.reader import Reader
 from kmcl.data.readers.registry import READERS
 from kmcl.data.vectors import FeatureVectors
 from kmcl.errors import InputError
-from kmcl.studies.plan import StudyPlan
-from kmcl.training import recipes
-from kmcl.training.candidates import CANDIDATES, Candidate
-from kmcl.training.resolution import (
+from kmcl.runs.resolution import (
     flat_values,
     read_given,
     read_settings_file,
     settings_from_values,
 )
-from kmcl.training.settings import TrainingSettings
+from kmcl.runs.settings import TrainingSettings
+from kmcl.studies.plan import StudyPlan
+from kmcl.training import recipes
+from kmcl.training.candidates import CANDIDATES, Candidate
 from kmcl.training.throughput import Throughput
 
 IMAGES_A_SECOND = 60.0

@@ -109,7 +109,7 @@ def test_a_dataset_in_memory_trains_and_is_resumed_with_it(frame, tmp_path):
         def on_train_epoch_end(self, trainer, pl_module):
             raise KeyboardInterrupt
 
-    from kmcl.training.resolution import resolve_settings
+    from kmcl.runs.resolution import resolve_settings
     from kmcl.training.train import train
 
     flags = {key: value for key, value in BUDGET.items() if key != "progress"}

@@ -6,7 +6,7 @@ import pytest
 
 from kmcl.durations import parse_duration, spell_duration
 from kmcl.errors import InputError
-from kmcl.training.resolution import resolve_settings
+from kmcl.runs.resolution import resolve_settings
 
 
 @pytest.mark.parametrize(

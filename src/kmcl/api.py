@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from kmcl.data import Dataset
     from kmcl.evaluation import Evaluation, Predictions
+    from kmcl.runs.folder import RunFolder
+    from kmcl.runs.resolution import Given
+    from kmcl.runs.settings import TrainingSettings
     from kmcl.serving import Predictor
     from kmcl.studies.results import StudyResult
-    from kmcl.training.resolution import Given
-    from kmcl.training.run_folder import RunFolder
-    from kmcl.training.settings import TrainingSettings
 
 __all__ = ["Run", "add_label", "compare", "evaluate", "resume", "train"]
 
@@ -80,7 +80,7 @@ class Run:
 
     @property
     def _folder(self) -> RunFolder:
-        from kmcl.training.run_folder import RunFolder
+        from kmcl.runs.folder import RunFolder
 
         return RunFolder(self.path)
 
@@ -113,10 +113,10 @@ def train(
     """
     from kmcl.data import Dataset
     from kmcl.encoders.module_encoder import module_name
+    from kmcl.runs.folder import RunFolder
+    from kmcl.runs.resolution import read_given
     from kmcl.training.launcher import is_first_process
     from kmcl.training.planning import plan_run, print_header
-    from kmcl.training.resolution import read_given
-    from kmcl.training.run_folder import RunFolder
     from kmcl.training.starting import choose_folder
     from kmcl.training.train import train as run_training
 
@@ -214,8 +214,8 @@ def evaluate(
         predictions = other.predictions
     rules = read_description(found.path / "model").rules
     if guarantee is not None:
-        from kmcl.models.guarantee import GuaranteeWish
-        from kmcl.training.run_guarantee import rules_for_wish
+        from kmcl.evaluation.guarantee import GuaranteeWish
+        from kmcl.runs.guarantee import rules_for_wish
 
         rules = rules_for_wish(rules, GuaranteeWish.parse(guarantee), found.path)
     return evaluate_by_rules(predictions, rules, threshold, top_k)
@@ -250,10 +250,10 @@ def compare(
     """
     from kmcl.data import Dataset
     from kmcl.reports.study_figures import run_drawn_study
+    from kmcl.runs.resolution import read_given
     from kmcl.studies.equal_search import parse_search
     from kmcl.studies.plan import check_options_are_used, default_folder, make_plan
     from kmcl.studies.variants import parse_variants
-    from kmcl.training.resolution import read_given
 
     if _is_frame(data) and output is None:
         raise InputError("output must be given where the data are a DataFrame")
@@ -323,7 +323,7 @@ def _data_settings(data: Any, options: Mapping[str, Any] | None) -> tuple[str, d
     """Spec and options that the settings record; the spec of a DataFrame is a name, until `_with_table`."""
     from kmcl.data import Dataset
     from kmcl.data.table_writing import READER_OPTIONS
-    from kmcl.training.run_data import IN_MEMORY
+    from kmcl.runs.dataset import IN_MEMORY
 
     if isinstance(data, Dataset):
         if options:
@@ -336,7 +336,7 @@ def _with_table(given: Given, data: Any, options: Mapping[str, Any] | None, fold
     """With a DataFrame as a table in the folder, so that reports and a resumed run find the data."""
     from kmcl.data import open_dataset
     from kmcl.data.table_writing import write_table
-    from kmcl.training.run_folder import TABLE_FILE
+    from kmcl.runs.folder import TABLE_FILE
 
     if not _is_frame(data):
         return given
@@ -347,7 +347,7 @@ def _with_table(given: Given, data: Any, options: Mapping[str, Any] | None, fold
 
 def _remove_table(folder: Path) -> None:
     """Remove the table of a DataFrame where nothing else is left of a run that did not start."""
-    from kmcl.training.run_folder import TABLE_FILE
+    from kmcl.runs.folder import TABLE_FILE
 
     if folder.is_dir() and [path.name for path in folder.iterdir()] == [TABLE_FILE]:
         (folder / TABLE_FILE).unlink()

@@ -32,10 +32,10 @@ from kmcl.data import open_dataset
 from kmcl.data.files import decode_image
 from kmcl.errors import LONGEST_MESSAGE, InputError
 from kmcl.evaluation.predictions import Predictions
+from kmcl.runs.resolution import read_settings, resolve_settings
 from kmcl.serving import load
 from kmcl.serving.export import export_model
 from kmcl.training.checkpoints import check_checkpoint
-from kmcl.training.resolution import read_settings, resolve_settings
 
 HANG_SECONDS = 60
 """Of processor time: a process that others keep waiting does not hang."""

@@ -22,8 +22,8 @@ from kmcl.cli.app import main, make_app
 from kmcl.cli.settings_flags import NOT_FLAGS
 from kmcl.errors import InputError
 from kmcl.methods import METHODS
-from kmcl.training.presets import PRESETS
-from kmcl.training.resolution import (
+from kmcl.runs.presets import PRESETS
+from kmcl.runs.resolution import (
     BY_THE_RECIPE,
     flat_values,
     read_given,

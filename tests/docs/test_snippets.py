@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 from docs.pages import PAGES, ROOT, SHELLS, TINY, Block, blocks, code_spans, commands, page_name
 from kmcl.cli.app import make_app
 from kmcl.data import open_dataset
+from kmcl.runs.resolution import resolve_settings
 from kmcl.training import schedule
-from kmcl.training.resolution import resolve_settings
 
 TEXT = {"text", "json", "toml", "math", "{math}", "{toctree}", "{include}"}
 TRAINED = {"docs/start.md": ["--option", "size=120"], "docs/tutorial.md": [], "docs/text.md": []}

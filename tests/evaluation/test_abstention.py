@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from evaluation.synthetic import from_arrays, make_predictions
 from kmcl.errors import InputError
 from kmcl.evaluation.abstention import choose_cutoff, error_probabilities, judge_abstention
-from kmcl.models.label_rules import LabelRules
+from kmcl.evaluation.label_rules import LabelRules
 
 RULES = LabelRules(("label0", "label1", "label2"), (0.4, 0.5, 0.7), (2.0, 1.0, 0.5), (0.5, 0.0, -1.0))
 

@@ -15,6 +15,7 @@ from evaluation.synthetic import from_arrays, make_predictions, with_gaps
 from kmcl.errors import InputError
 from kmcl.evaluation.by_rules import rates_by_rules, with_guarantee
 from kmcl.evaluation.decisions import decide
+from kmcl.evaluation.guarantee import Guarantee, GuaranteeWish
 from kmcl.evaluation.guarantees import (
     GRID_LOGITS,
     START_LOGITS,
@@ -26,9 +27,8 @@ from kmcl.evaluation.guarantees import (
     positives_of_label,
     refuse_small_val,
 )
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.promised_rates import found_share, precisions, promised_rates, recalls
-from kmcl.models.guarantee import Guarantee, GuaranteeWish
-from kmcl.models.label_rules import LabelRules
 
 RECALL = GuaranteeWish("recall", 0.9)
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from evaluation.synthetic import make_predictions
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.levels import metrics_by_level
 from kmcl.evaluation.metrics import evaluate
-from kmcl.models.label_rules import LabelRules
 
 
 def test_the_metrics_of_a_level_are_the_means_of_its_labels():

@@ -14,12 +14,12 @@ from evaluation.synthetic import from_arrays, make_predictions
 from kmcl.evaluation.abstention import error_probabilities
 from kmcl.evaluation.by_rules import evaluate_by_rules, rates_by_rules
 from kmcl.evaluation.drift import predicted_images
+from kmcl.evaluation.guarantee import Guarantee, GuaranteeWish
+from kmcl.evaluation.label_hierarchy import ParentRows
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.metrics import evaluate
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.summary import summarise_run
-from kmcl.models.guarantee import Guarantee, GuaranteeWish
-from kmcl.models.label_hierarchy import ParentRows
-from kmcl.models.label_rules import LabelRules
 from kmcl.serving.image_predictor import BatchScores
 from kmcl.serving.label_context import LabelContext, ShownScores
 

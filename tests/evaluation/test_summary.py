@@ -14,12 +14,12 @@ from kmcl.evaluation.by_rules import evaluate_by_rules
 from kmcl.evaluation.calibration import calibration
 from kmcl.evaluation.decisions import decide, decision_metrics
 from kmcl.evaluation.intervals import map_interval, paired_difference
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.metrics import evaluate
 from kmcl.evaluation.summary import summarise_run
 from kmcl.evaluation.temperature import fit_temperatures
 from kmcl.evaluation.thresholds import choose_thresholds
 from kmcl.evaluation.uncertainty import compare_uncertainties
-from kmcl.models.label_rules import LabelRules
 
 VAL, TEST = make_predictions(120, 3, seed=1), make_predictions(90, 3, seed=2)
 COUNTS = np.array([30, 10, 20])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from kmcl.errors import InputError
+from kmcl.evaluation.label_rules import sigmoid
 from kmcl.evaluation.unlabelled import USUAL_SHARE, calibrate_unlabelled, estimate_share
-from kmcl.models.label_rules import sigmoid
 
 
 def scores(share: float, num_unlabelled: int, num_positive: int, gap: float = 3.0, seed: int = 0):

@@ -9,13 +9,13 @@ from torch import nn
 
 from kmcl.encoders import open_encoder
 from kmcl.errors import InputError
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.explain.evidence import label_evidence
 from kmcl.explain.saliency import enlarge, label_heat
 from kmcl.methods.asl import AslOptions
 from kmcl.methods.kmcl import PRESETS
 from kmcl.models.classifier import Classifier
 from kmcl.models.folder import ModelDescription, build_classifier
-from kmcl.models.label_rules import LabelRules
 from kmcl.reports.explained import NamedImage, choose_labels, explain, overlay
 
 pytest.importorskip("captum", reason="saliency needs captum")

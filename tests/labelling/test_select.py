@@ -99,8 +99,8 @@ def run(model: Path, table: Path, tmp_path_factory) -> Path:
     """A run whose dataset has the images 000 to 059, as far as `kmcl select` reads one."""
     import shutil
 
-    from kmcl.training.resolution import resolve_settings
-    from kmcl.training.run_folder import RunFolder
+    from kmcl.runs.folder import RunFolder
+    from kmcl.runs.resolution import resolve_settings
 
     lines = table.read_text().splitlines()
     first = table.parent / "first.csv"

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.losses import asymmetric_loss
 from kmcl.methods import find_method, read_options
 from kmcl.methods.kmcl import PRESETS, KmclOptions
 from kmcl.models.folder import ModelDescription, build_classifier, load_model, save_model
-from kmcl.models.label_rules import LabelRules
 from random_inputs import make_targets
 
 NUM_LABELS = 3

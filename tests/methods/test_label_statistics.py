@@ -11,6 +11,7 @@ import torch
 
 from kmcl.encoders.timm_encoder import build_encoder
 from kmcl.errors import InputError
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.methods import find_method
 from kmcl.methods.asl import AslOptions
 from kmcl.methods.label_statistics import (
@@ -21,7 +22,6 @@ from kmcl.methods.label_statistics import (
 )
 from kmcl.methods.mlgcn import MLGCNOptions
 from kmcl.models.folder import ModelDescription, build_classifier, load_model, save_model
-from kmcl.models.label_rules import LabelRules
 from random_inputs import DEGENERATE_TARGETS, make_targets
 
 CASES = {"some unknown": make_targets(20, 4, unknown=0.3), **DEGENERATE_TARGETS}

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from kmcl.errors import InputError
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.losses import asymmetric_loss
 from kmcl.methods import METHODS, find_method, read_options
 from kmcl.methods.bce import BceOptions
@@ -15,7 +16,6 @@ from kmcl.methods.focal import FocalOptions
 from kmcl.methods.kmcl import PRESETS
 from kmcl.methods.output import HeadOutput
 from kmcl.models.folder import ModelDescription, build_classifier, load_model, save_model
-from kmcl.models.label_rules import LabelRules
 from random_inputs import make_targets
 from small_options import small_options
 

@@ -9,7 +9,7 @@ from kmcl.errors import InputError
 from kmcl.kernels import KERNELS, log_components, log_kernel
 from kmcl.losses import KMCLObjective
 from kmcl.methods.kmcl.mixture_head import KernelMixtureHead
-from kmcl.training.resolution import resolve_settings
+from kmcl.runs.resolution import resolve_settings
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -7,11 +7,11 @@ import torch
 from torch.nn import functional
 
 from kmcl.errors import InputError
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.methods import METHODS
 from kmcl.models.description import FittedPart, ModelDescription
 from kmcl.models.folder import build_classifier, load_model, save_model
 from kmcl.models.folding import fold_batch_norms
-from kmcl.models.label_rules import LabelRules
 from kmcl.posthoc import PARTS, PosthocPart, find_part
 from kmcl.posthoc.registry import parse_parts, read_parts
 from random_inputs import make_targets

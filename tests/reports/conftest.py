@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kmcl.training.resolution import resolve_settings
+from kmcl.runs.resolution import resolve_settings
 from made_once import made_once
 
 

@@ -11,15 +11,15 @@ from coloured_squares import SIZE, squares, squares_classifier
 from kmcl.data.arrays import ArrayImages
 from kmcl.data.cooccurrence import find_cooccurring_labels
 from kmcl.data.dataset import Dataset, Split
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.predictions import Predictions
 from kmcl.methods.asl import AslOptions
 from kmcl.models.folder import ModelDescription
-from kmcl.models.label_rules import LabelRules
 from kmcl.reports.blocks import Gallery, Missing, Picture, Section, Table, Text
 from kmcl.reports.leaning import leaning_section
 from kmcl.reports.measured import Measured, measure
 from kmcl.reports.run_parts import RunParts
-from kmcl.training.resolution import resolve_settings
+from kmcl.runs.resolution import resolve_settings
 from planted_scenes import planted_scenes
 
 LABELS = ("green", "red")

@@ -18,10 +18,10 @@ from kmcl.cli.app import make_app
 from kmcl.cli.prediction_forms import FORM_OF_SUFFIX, PredictionFiles
 from kmcl.errors import InputError
 from kmcl.evaluation.drift import predicted_images
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.predictions import Predictions
 from kmcl.methods import read_options
 from kmcl.models.folder import ModelDescription, save_description
-from kmcl.models.label_rules import LabelRules
 from kmcl.reports.monitor import monitor
 from kmcl.reports.prediction_files import read_predictions
 from kmcl.serving import ImagePrediction, LabelPrediction

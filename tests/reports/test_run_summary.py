@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from kmcl.cli.app import make_app
 from kmcl.reports import ReportSettings, write_report
 from kmcl.reports.run_summary import print_run_summary
-from kmcl.training.run_folder import RunFolder
+from kmcl.runs.folder import RunFolder
 
 
 def printed(folder: Path, metrics: dict) -> str:

@@ -11,10 +11,10 @@ import pytest
 import yaml
 from PIL import Image
 
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.predictions import Predictions
 from kmcl.methods.kmcl import KmclOptions
 from kmcl.models.folder import ModelDescription, build_classifier, save_model
-from kmcl.models.label_rules import LabelRules
 from kmcl.reports import write_report
 
 NUM_IMAGES, NUM_LABELS = 10_000, 80

@@ -20,17 +20,17 @@ from kmcl.cli.export import export
 from kmcl.data import Split, open_dataset
 from kmcl.data.arrays import ArrayImages
 from kmcl.errors import InputError
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.methods import read_options
 from kmcl.models.description import FittedPart
 from kmcl.models.folder import ModelDescription, build_classifier, save_model
-from kmcl.models.label_rules import LabelRules
 from kmcl.posthoc import PARTS, find_part
+from kmcl.runs.resolution import resolve_settings
 from kmcl.serving import OnnxPredictor, Predictor
 from kmcl.serving.check_images import CheckImages
 from kmcl.serving.export import export_model
 from kmcl.serving.export_metadata import ExportMetadata
 from kmcl.serving.image_predictor import BatchScores
-from kmcl.training.resolution import resolve_settings
 
 onnx = pytest.importorskip("onnx", reason="the extra export is not installed")
 pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")

@@ -15,16 +15,16 @@ import torch
 import kmcl
 from hub_stub import REPOSITORY, running_hub
 from kmcl.errors import InputError
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.summary import summarise_run
 from kmcl.methods.kmcl import KmclOptions
 from kmcl.models.folder import ModelDescription, build_classifier, save_model
-from kmcl.models.label_rules import LabelRules
+from kmcl.runs.folder import RunFolder
+from kmcl.runs.resolution import resolve_settings
 from kmcl.serving.hub import is_hub_id, push
 from kmcl.serving.model_card import write_model_card
 from kmcl.storage.atomic import write_json
-from kmcl.training.resolution import resolve_settings
-from kmcl.training.run_folder import RunFolder
 
 LABELS = ("cat", "dog", "a|b")
 

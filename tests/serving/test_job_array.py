@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kmcl.training.resolution import resolve_settings
+from kmcl.runs.resolution import resolve_settings
 from kmcl.training.train import train
 from prepared_program import Program
 from small_images import save_small_image

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from kmcl.cli.app import make_app
 from kmcl.errors import InputError
+from kmcl.runs.resolution import settings_from_values
 from kmcl.studies.command import command_of
 from kmcl.studies.designs import (
     ALL_TERMS,
@@ -21,7 +22,6 @@ from kmcl.studies.designs import (
 )
 from kmcl.studies.plan import StudyPlan, enter_plan, make_plan
 from kmcl.studies.variants import parse_variants
-from kmcl.training.resolution import settings_from_values
 
 VALUES = {"data": "digits", "epochs": 6, "reconstruction_weight": 0.5}
 WITH_KERNELS = VALUES | {"kernel": "isotropic"}

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from kmcl.cli.app import make_app
 from kmcl.cli.study_folder import study_values
 from kmcl.errors import InputError
+from kmcl.runs.resolution import flat_values
 from kmcl.storage.locks import is_locked, try_lock
 from kmcl.studies.command import command_of
 from kmcl.studies.plan import (
@@ -26,7 +27,6 @@ from kmcl.studies.plan import (
     read_plan,
 )
 from kmcl.studies.variants import parse_variants
-from kmcl.training.resolution import flat_values
 
 
 def plan(methods: str = "asl,kmcl", seeds: tuple[int, ...] = (0, 1), **flags: object) -> StudyPlan:

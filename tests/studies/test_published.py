@@ -14,6 +14,8 @@ from kmcl.cli.app import make_app
 from kmcl.data.readers.chestxray14 import FINDINGS
 from kmcl.data.readers.voc2007 import VOC_LABELS
 from kmcl.evaluation.predictions import Predictions
+from kmcl.runs.folder import RunFolder
+from kmcl.runs.resolution import resolve_settings
 from kmcl.studies.published_tables import (
     ABLATION_ROWS,
     OwnRow,
@@ -21,8 +23,6 @@ from kmcl.studies.published_tables import (
     published_table,
     published_tables,
 )
-from kmcl.training.resolution import resolve_settings
-from kmcl.training.run_folder import RunFolder
 
 PAPER = Path(__file__).parents[3] / "shared" / "paper" / "kmcl.tex"
 TABLES_IN_PAPER = {

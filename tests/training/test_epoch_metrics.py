@@ -15,8 +15,8 @@ from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import mean_average_precision
 from kmcl.methods import find_method
 from kmcl.models.folder import load_model
+from kmcl.runs.resolution import resolve_settings
 from kmcl.training import run_data
-from kmcl.training.resolution import resolve_settings
 from kmcl.training.train import train
 from tiny_runs import TINY_CACHED
 

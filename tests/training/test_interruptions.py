@@ -20,10 +20,10 @@ from kmcl.data import open_dataset
 from kmcl.data.shard_writing import write_shards
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
+from kmcl.runs.resolution import resolve_settings
 from kmcl.storage.atomic import WriteError
 from kmcl.training.accelerators import check_accelerator
 from kmcl.training.lightning import Callback, Trainer
-from kmcl.training.resolution import resolve_settings
 from kmcl.training.train import resume, train
 from prepared_program import Program
 from tiny_runs import TINY_CACHED

@@ -18,7 +18,7 @@ from kmcl.cli.app import make_app
 from kmcl.data import Dataset, open_dataset
 from kmcl.errors import InputError
 from kmcl.models.folder import load_model, read_description
-from kmcl.training.resolution import resolve_settings
+from kmcl.runs.resolution import resolve_settings
 from kmcl.training.train import train
 from tiny_runs import TINY_CACHED
 

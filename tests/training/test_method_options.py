@@ -16,8 +16,8 @@ from kmcl.methods import METHODS, find_method
 from kmcl.methods.kmcl.method import OF_KERNELS
 from kmcl.methods.mlgcn import MLGCNOptions
 from kmcl.models.folder import read_description
-from kmcl.training.resolution import flat_values, resolve_settings, settings_from_values
-from kmcl.training.run_folder import RunFolder
+from kmcl.runs.folder import RunFolder
+from kmcl.runs.resolution import flat_values, resolve_settings, settings_from_values
 from kmcl.training.train import train
 
 CHANGED: dict[str, Any] = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.methods.kmcl import KmclOptions
 from kmcl.models.folder import ModelDescription, build_classifier
-from kmcl.models.label_rules import LabelRules
+from kmcl.runs.resolution import resolve_settings
 from kmcl.training.optimisation import make_optimiser, parameter_groups
-from kmcl.training.resolution import resolve_settings
 
 
 @pytest.fixture(scope="module")

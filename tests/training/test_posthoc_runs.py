@@ -17,8 +17,8 @@ from kmcl.data import open_dataset
 from kmcl.data.decoding import DecodedImages
 from kmcl.evaluation.predictions import Predictions
 from kmcl.models.folder import load_model
-from kmcl.training.resolution import resolve_settings
-from kmcl.training.settings import TrainingSettings
+from kmcl.runs.resolution import resolve_settings
+from kmcl.runs.settings import TrainingSettings
 from kmcl.training.train import resume, train
 from tiny_runs import TINY_CACHED
 

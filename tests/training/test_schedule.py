@@ -14,11 +14,12 @@ from rich.console import Console
 
 from kmcl.errors import InputError
 from kmcl.models.folder import build_classifier, load_model
+from kmcl.runs.resolution import read_settings, resolve_settings
+from kmcl.runs.settings import TrainingSettings
 from kmcl.serving import load
 from kmcl.training import schedule
 from kmcl.training.lightning import Callback
 from kmcl.training.recipes import CHOSEN_BY_RUN
-from kmcl.training.resolution import read_settings, resolve_settings
 from kmcl.training.schedule import (
     EPOCH_LIMITS,
     LEAST_GAIN,
@@ -31,7 +32,6 @@ from kmcl.training.schedule import (
     choose_views,
     used_seconds,
 )
-from kmcl.training.settings import TrainingSettings
 from kmcl.training.train import resume, train
 from tiny_runs import TINY_CACHED
 

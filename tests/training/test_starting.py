@@ -25,12 +25,12 @@ from kmcl.data import open_dataset
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.reports.run_parts import RunParts
+from kmcl.runs.folder import RunFolder
+from kmcl.runs.resolution import resolve_settings
 from kmcl.storage.atomic import WriteError, replacing
 from kmcl.training import recipes
 from kmcl.training.planning import Plan, print_header
-from kmcl.training.resolution import resolve_settings
 from kmcl.training.run_data import RunData
-from kmcl.training.run_folder import RunFolder
 from kmcl.training.starting import with_absolute_paths
 from kmcl.training.train import resume, train
 from planned_runs import Planned, planning_only

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kmcl.training.resolution import resolve_settings
+from kmcl.runs.resolution import resolve_settings
 from kmcl.training.tracking import track_page
 from kmcl.training.train import train
 

@@ -21,9 +21,9 @@ from kmcl.errors import InputError
 from kmcl.evaluation.metrics import evaluate
 from kmcl.evaluation.predictions import Predictions
 from kmcl.models.folder import load_model
+from kmcl.runs.resolution import read_settings, resolve_settings
+from kmcl.runs.settings import TrainingSettings
 from kmcl.serving import load
-from kmcl.training.resolution import read_settings, resolve_settings
-from kmcl.training.settings import TrainingSettings
 from kmcl.training.train import resume, train
 
 TINY = {

@@ -15,8 +15,8 @@ from kmcl.errors import InputError
 
 if TYPE_CHECKING:
     from kmcl.evaluation.abstention import Abstention
+    from kmcl.evaluation.label_rules import LabelRules
     from kmcl.evaluation.predictions import Predictions
-    from kmcl.models.label_rules import LabelRules
 
 
 def evaluate(
@@ -143,9 +143,9 @@ def evaluate(
 
 def _rules(path: Path, guarantee: str | None) -> LabelRules:
     """The rules of the run's model, with the guarantee if one is wanted."""
+    from kmcl.evaluation.guarantee import GuaranteeWish
     from kmcl.models.folder import read_description
-    from kmcl.models.guarantee import GuaranteeWish
-    from kmcl.training.run_guarantee import rules_for_wish
+    from kmcl.runs.guarantee import rules_for_wish
 
     rules = read_description(path / "model").rules
     return rules if guarantee is None else rules_for_wish(rules, GuaranteeWish.parse(guarantee), path)
@@ -157,7 +157,7 @@ def _abstention(
     if share is None:
         return None
     from kmcl.evaluation.abstention import judge_abstention
-    from kmcl.training.run_guarantee import cutoff_of_run
+    from kmcl.runs.guarantee import cutoff_of_run
 
     return judge_abstention(rules, predictions, share, cutoff_of_run(rules, share, path))
 
@@ -183,8 +183,8 @@ def _predictions(path: Path, data: str | None, options: dict[str, object], split
 def _print_published(runs: list[Path], split: str, threshold: float | None) -> None:
     from kmcl.evaluation.metrics import evaluate as evaluate_predictions
     from kmcl.evaluation.predictions import Predictions
+    from kmcl.runs.folder import RunFolder
     from kmcl.studies.published_tables import OwnRow, among_published, published_table, published_tables
-    from kmcl.training.run_folder import RunFolder
 
     rows = []
     for path in runs:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 if TYPE_CHECKING:
-    from kmcl.models.label_rules import LabelRules
+    from kmcl.evaluation.label_rules import LabelRules
 
 GuaranteeOption = Annotated[
     Optional[str],  # noqa: UP045

@@ -110,7 +110,7 @@ def predict(
     say_guarantee(predictor.rules)
     cutoff = None
     if abstain is not None:
-        from kmcl.training.run_guarantee import cutoff_of_run
+        from kmcl.runs.guarantee import cutoff_of_run
 
         cutoff = cutoff_of_run(predictor.rules, abstain, run)
     if features and not predictor.summary_size:

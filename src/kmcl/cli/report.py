@@ -49,7 +49,7 @@ def report(
 
     from kmcl.reports import ReportSettings, write_report
     from kmcl.reports.progress import ReportProgress
-    from kmcl.training.run_folder import RunFolder
+    from kmcl.runs.folder import RunFolder
 
     settings = ReportSettings(groups, tuple(image or ()), saliency, num_images, seed, num_masked)  # type: ignore[arg-type]
     folder = output or (runs[0] / "report" if len(runs) == 1 else runs[0].resolve().parent / "report")

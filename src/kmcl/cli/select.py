@@ -77,8 +77,8 @@ def select(
 
 def _dataset_of(run: Path, console: object) -> Dataset | None:
     """What a run was trained on; None, with a notice, where it cannot be opened."""
-    from kmcl.training.run_data import open_run_dataset
-    from kmcl.training.run_folder import RunFolder
+    from kmcl.runs.dataset import open_run_dataset
+    from kmcl.runs.folder import RunFolder
 
     if not RunFolder(run).settings_file.is_file():
         typer.echo(f"kmcl: {run} is no run, so that its labelled images are not known", err=True)

@@ -20,7 +20,7 @@ from kmcl.serving.engine_choice import Engine
 
 if TYPE_CHECKING:
     from kmcl.evaluation.drift import PredictedImages
-    from kmcl.models.label_rules import LabelRules
+    from kmcl.evaluation.label_rules import LabelRules
 
 TIMEOUT = 30.0
 LABEL_STUDIO_TIMEOUT = 90.0
@@ -150,7 +150,7 @@ def serve(
     loaded, cutoff = load(run, guarantee=guarantee), None
     loaded.refuse_vectors("kmcl serve")
     if abstain is not None:
-        from kmcl.training.run_guarantee import cutoff_of_run
+        from kmcl.runs.guarantee import cutoff_of_run
 
         cutoff = cutoff_of_run(loaded.rules, abstain, run)
     predictor = with_engine(loaded, engine, partial(typer.echo, err=True))
@@ -176,7 +176,7 @@ def _val_of(run: Path, rules: LabelRules) -> PredictedImages | None:
         return None
     from kmcl.evaluation.drift import predicted_images
     from kmcl.evaluation.predictions import Predictions
-    from kmcl.training.run_folder import RunFolder
+    from kmcl.runs.folder import RunFolder
 
     file = RunFolder(run).predictions_file("val")
     if not file.is_file():

@@ -9,9 +9,9 @@ from typing import Annotated, Any, NamedTuple, Optional, get_type_hints
 import typer
 
 from kmcl.methods import METHODS
-from kmcl.training.presets import PRESETS
-from kmcl.training.resolution import DEFAULT_METHOD, FLAT_NAMES, default_values
-from kmcl.training.settings import GROUPS
+from kmcl.runs.presets import PRESETS
+from kmcl.runs.resolution import DEFAULT_METHOD, FLAT_NAMES, default_values
+from kmcl.runs.settings import GROUPS
 
 OWN_ARGUMENTS = ("data", "data_options")
 

@@ -45,9 +45,9 @@ def data_size_command(
     ] = False,
 ) -> None:
     """METHODS over nested fractions of the training images: the curve of the paper's figure."""
+    from kmcl.runs.settings import OptimisationSettings
     from kmcl.studies.designs import OF_SIZES, size_variants
     from kmcl.studies.variants import Variant, parse_variants
-    from kmcl.training.settings import OptimisationSettings
 
     if study.flags["train_fraction"] is not None:
         raise InputError("--train-fraction: this study has --fractions")

@@ -12,7 +12,7 @@ import typer
 from kmcl.cli.data_arguments import parse_dataset_options
 from kmcl.cli.interruption import INTERRUPTED
 from kmcl.errors import InputError
-from kmcl.training.resolution import read_given
+from kmcl.runs.resolution import read_given
 
 if TYPE_CHECKING:
     from kmcl.studies.plan import StudyPlan
@@ -74,8 +74,8 @@ def resumed_plan(
     given: tuple[Any, ...],
 ) -> StudyPlan | None:
     """The plan of the study to resume, if there is one."""
+    from kmcl.runs.dataset import open_whole
     from kmcl.studies.plan import read_plan
-    from kmcl.training.run_data import open_whole
 
     if resume is None:
         return None

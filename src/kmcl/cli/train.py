@@ -12,10 +12,10 @@ from kmcl.cli.data_arguments import OptionArgument, parse_dataset_options
 from kmcl.cli.interruption import INTERRUPTED, TERMINATED, exiting_on_sigterm, leave_at_once
 from kmcl.cli.settings_flags import with_settings_flags
 from kmcl.errors import InputError
+from kmcl.runs.folder import RunFolder
+from kmcl.runs.presets import PRESETS
+from kmcl.runs.resolution import read_given, shown_settings
 from kmcl.training.launcher import is_first_process, is_restart
-from kmcl.training.presets import PRESETS
-from kmcl.training.resolution import read_given, shown_settings
-from kmcl.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from kmcl.encoders.images import check_image_shape
+from kmcl.data.normalisation import check_image_shape
 from kmcl.encoders.interface import Encoder, EncoderFeatures
 from kmcl.encoders.meta_run import dry_run
 from kmcl.errors import InputError

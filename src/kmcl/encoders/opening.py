@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from torch import nn
 
-from kmcl.encoders.images import IDENTITY, IMAGENET_MEAN, IMAGENET_STD, check_image_shape, values_per_channel
+from kmcl.data.normalisation import (
+    IDENTITY,
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    check_image_shape,
+    values_per_channel,
+)
 from kmcl.encoders.interface import Encoder
 from kmcl.encoders.module_encoder import ModuleEncoder, is_module_name, module_required
 from kmcl.encoders.registry import ENCODERS

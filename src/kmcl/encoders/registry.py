@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from kmcl.encoders.images import IMAGENET_MEAN, IMAGENET_STD
+from kmcl.data.normalisation import IMAGENET_MEAN, IMAGENET_STD
 from kmcl.registry import Registry
 
 __all__ = ["ENCODERS", "EncoderFactory"]

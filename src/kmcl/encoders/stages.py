@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from kmcl.encoders.images import STAGES_WITH_STATISTICS
+from kmcl.data.normalisation import STAGES_WITH_STATISTICS
 from kmcl.errors import InputError
 from kmcl.shapes import Float
 

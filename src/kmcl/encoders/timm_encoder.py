@@ -12,8 +12,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from kmcl.data.normalisation import check_image_shape, values_per_channel
 from kmcl.encoders.cut import EncoderCut
-from kmcl.encoders.images import check_image_shape, values_per_channel
 from kmcl.encoders.interface import Encoder, EncoderFeatures
 from kmcl.encoders.meta_run import dry_run, measured_once
 from kmcl.encoders.registry import ENCODERS

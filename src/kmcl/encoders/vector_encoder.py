@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from kmcl.encoders.images import IDENTITY
+from kmcl.data.normalisation import IDENTITY
 from kmcl.encoders.interface import Encoder, EncoderFeatures, StageTaps
 from kmcl.errors import InputError
 from kmcl.shapes import Float

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import nn
 
+from kmcl.data.normalisation import IDENTITY
 from kmcl.encoders import small_convnet  # noqa: F401  registers itself with timm
-from kmcl.encoders.images import IDENTITY
 from kmcl.encoders.module_encoder import is_module_name
 from kmcl.encoders.offline_weights import PACKAGES
 from kmcl.encoders.registry import ENCODERS

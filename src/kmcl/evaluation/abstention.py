@@ -21,12 +21,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from kmcl.errors import InputError
+from kmcl.evaluation.guarantee import GuaranteeWish
 from kmcl.evaluation.guarantees import Positives, controlled_threshold
 from kmcl.evaluation.json_values import JsonObject, to_json_object
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.predictions import Mask, Predictions
 from kmcl.evaluation.ranking import Values
-from kmcl.models.guarantee import GuaranteeWish
-from kmcl.models.label_rules import LabelRules
 
 
 @dataclass(frozen=True)

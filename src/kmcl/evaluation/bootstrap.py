@@ -15,10 +15,10 @@ import numpy as np
 from kmcl.data.groups import has_groups
 from kmcl.errors import InputError
 from kmcl.evaluation.json_values import JsonObject, to_json_object
+from kmcl.evaluation.label_rules import logit, sigmoid
 from kmcl.evaluation.predictions import Mask, Predictions, Units
 from kmcl.evaluation.ranking import Values, label_average_precisions
 from kmcl.evaluation.resampling import Resamples, resample
-from kmcl.models.label_rules import logit, sigmoid
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from kmcl.errors import InputError
+from kmcl.evaluation.guarantee import GuaranteeWish
 from kmcl.evaluation.guarantees import choose_guaranteed_thresholds, refuse_small_val
+from kmcl.evaluation.label_rules import Decisions, LabelRules, logit
 from kmcl.evaluation.metrics import Evaluation, evaluate_decisions
 from kmcl.evaluation.predictions import Predictions, Scores
 from kmcl.evaluation.promised_rates import PromisedRates, promised_rates
-from kmcl.models.guarantee import GuaranteeWish
-from kmcl.models.label_rules import Decisions, LabelRules, logit
 
 
 def evaluate_by_rules(

@@ -24,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kmcl.errors import InputError
+from kmcl.evaluation.label_rules import LabelRules, reach
 from kmcl.evaluation.predictions import Mask, Predictions
 from kmcl.evaluation.ranking import Values, mean_of_defined
-from kmcl.models.label_rules import LabelRules, reach
 
 Thresholds = float | npt.NDArray[np.floating]
 

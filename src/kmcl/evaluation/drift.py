@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 from kmcl.data.groups import units_of_rows
 from kmcl.errors import InputError
+from kmcl.evaluation.label_rules import LabelRules, rounded
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import Values
 from kmcl.evaluation.unfamiliarity import is_unfamiliar
-from kmcl.models.label_rules import LabelRules, rounded
 
 FALSE_ALARM_RATE = 0.01
 """The probability that any test rejects where nothing has changed."""

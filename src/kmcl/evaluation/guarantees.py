@@ -32,12 +32,12 @@ import numpy as np
 import numpy.typing as npt
 
 from kmcl.errors import InputError
+from kmcl.evaluation.guarantee import Guarantee, GuaranteeWish
+from kmcl.evaluation.label_rules import sigmoid
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import Values
 from kmcl.evaluation.risk_bounds import binomial_p_values, hoeffding_bentkus_p_values, last_certified
 from kmcl.evaluation.thresholds import half_way_below
-from kmcl.models.guarantee import Guarantee, GuaranteeWish
-from kmcl.models.label_rules import sigmoid
 
 GRID_LOGITS = np.arange(160, -161, -1) / 20
 """Of the thresholds tested for a precision, from 8 to -8."""

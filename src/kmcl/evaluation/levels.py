@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from kmcl.evaluation.decisions import harmonic_mean
+from kmcl.evaluation.label_hierarchy import levels_of
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.metrics import Evaluation
 from kmcl.evaluation.ranking import mean_of_defined
-from kmcl.models.label_hierarchy import levels_of
-from kmcl.models.label_rules import LabelRules
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,9 @@ import numpy.typing as npt
 
 from kmcl.data.groups import has_groups
 from kmcl.errors import InputError
+from kmcl.evaluation.label_rules import NUMBERS_PER_INTERVAL, IntervalRows, calibrate, logit, sigmoid
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import Values
-from kmcl.models.label_rules import NUMBERS_PER_INTERVAL, IntervalRows, calibrate, logit, sigmoid
 
 STANDARD_DEVIATIONS = 1.6449
 """To either side: 90 % of a normal distribution."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kmcl.evaluation.guarantee import Guarantee
 from kmcl.evaluation.json_values import JsonObject, to_json_object
 from kmcl.evaluation.predictions import Mask, Predictions
 from kmcl.evaluation.ranking import Values, mean_of_defined
-from kmcl.models.guarantee import Guarantee
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,17 @@ import numpy.typing as npt
 from kmcl.evaluation.bootstrap import BootstrapInterval
 from kmcl.evaluation.calibration import Calibration, calibration
 from kmcl.evaluation.decisions import rules_at
+from kmcl.evaluation.guarantee import Guarantee, GuaranteeWish
 from kmcl.evaluation.guarantees import choose_guaranteed_thresholds
 from kmcl.evaluation.intervals import map_interval
 from kmcl.evaluation.json_values import JsonObject, to_json_object
+from kmcl.evaluation.label_hierarchy import ParentRows
 from kmcl.evaluation.metrics import Evaluation, evaluate, evaluate_decisions
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.promised_rates import PromisedRates, promised_rates
 from kmcl.evaluation.temperature import Temperatures, fit_temperatures
 from kmcl.evaluation.thresholds import Criterion, LabelThresholds, choose_thresholds
 from kmcl.evaluation.uncertainty import UncertaintyReports, compare_uncertainties
-from kmcl.models.guarantee import Guarantee, GuaranteeWish
-from kmcl.models.label_hierarchy import ParentRows
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ import numpy as np
 
 from kmcl.errors import InputError
 from kmcl.evaluation.json_values import JsonObject, to_json_object
+from kmcl.evaluation.label_rules import calibrate, logit, sigmoid
 from kmcl.evaluation.predictions import Mask, Predictions, Scores
 from kmcl.evaluation.ranking import Values
-from kmcl.models.label_rules import calibrate, logit, sigmoid
 
 LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 0.05, 20.0
 

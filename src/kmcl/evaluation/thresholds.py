@@ -22,10 +22,10 @@ import numpy.typing as npt
 
 from kmcl.errors import InputError
 from kmcl.evaluation.json_values import JsonObject, to_json_object
+from kmcl.evaluation.label_rules import MIN_THRESHOLD_SUPPORT, logit, sigmoid
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import OperatingPoints, Values, label_points
 from kmcl.evaluation.temperature import Temperatures, fit_temperatures
-from kmcl.models.label_rules import MIN_THRESHOLD_SUPPORT, logit, sigmoid
 
 Criterion = Literal["f1", "precision", "recall"]
 

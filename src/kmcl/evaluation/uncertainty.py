@@ -28,11 +28,11 @@ import numpy as np
 from kmcl.errors import InputError
 from kmcl.evaluation.decisions import Thresholds, check_thresholds, rules_at
 from kmcl.evaluation.json_values import JsonObject, to_json_object
+from kmcl.evaluation.label_rules import LabelRules, logit
 from kmcl.evaluation.predictions import Mask, Predictions
 from kmcl.evaluation.ranking import Values, mean_of_defined
 from kmcl.evaluation.risk_coverage import ErrorDetection, certainty_points, detect_errors, risk_at_coverage
 from kmcl.evaluation.temperature import Temperatures, fit_temperatures
-from kmcl.models.label_rules import LabelRules, logit
 
 COVERAGES = np.linspace(0.05, 1.0, 20)
 

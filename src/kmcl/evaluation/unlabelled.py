@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from kmcl.errors import InputError
+from kmcl.evaluation.label_rules import sigmoid
 from kmcl.evaluation.ranking import Values
 from kmcl.evaluation.thresholds import half_of_best_f1
-from kmcl.models.label_rules import sigmoid
 
 LARGEST_SHARE = 0.5
 USUAL_SHARE = 0.05

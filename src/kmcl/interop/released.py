@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from kmcl.errors import InputError
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.interop.released_datasets import IMAGENET_MEAN, IMAGENET_STD, RELEASED_DATASETS
 from kmcl.interop.released_names import find_encoder, rename_body
 from kmcl.kernels import KERNELS
@@ -29,7 +30,6 @@ from kmcl.methods.asl import AslOptions
 from kmcl.methods.kmcl import PRESETS
 from kmcl.models.classifier import Classifier
 from kmcl.models.folder import ModelDescription, build_classifier
-from kmcl.models.label_rules import LabelRules
 
 DEFAULT_THRESHOLD = 0.8
 """At which both code bases measure precision and recall; the asymmetric loss raises scores."""

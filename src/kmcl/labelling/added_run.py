@@ -28,14 +28,15 @@ from kmcl.labelling.label_addition import AddedLabel, add_label
 from kmcl.models.classifier import Classifier
 from kmcl.models.description import ModelDescription
 from kmcl.models.folder import load_model, save_model
+from kmcl.progress import WorkProgress
+from kmcl.runs.dataset import open_run_dataset
+from kmcl.runs.folder import RunFolder
+from kmcl.runs.settings import TrainingSettings
 from kmcl.serving.loading import model_folder_of
 from kmcl.storage.atomic import write_json
 from kmcl.training.finalise import add_levels
 from kmcl.training.inference import predict_split
-from kmcl.training.run_data import RunData, open_run_dataset
-from kmcl.training.run_folder import RunFolder
-from kmcl.training.settings import TrainingSettings
-from kmcl.training.work_progress import WorkProgress
+from kmcl.training.run_data import RunData
 
 ADDED_FILE = "added_labels.json"
 """What was added to a run, label by label, with what is known of each."""

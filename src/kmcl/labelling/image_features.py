@@ -15,18 +15,18 @@ from torch import Tensor
 from kmcl.data.augmentation import resize
 from kmcl.data.dataset import Split
 from kmcl.data.loading import BatchLoader, LoaderSettings, make_eval_loader
+from kmcl.data.normalisation import IDENTITY
 from kmcl.encoders import Encoder, EncoderFeatures, open_encoder
-from kmcl.encoders.images import IDENTITY
 from kmcl.encoders.offline_weights import PACKAGES
 from kmcl.encoders.stages import statistics_of
 from kmcl.errors import InputError
+from kmcl.features.runtime import RuntimeName, can_use_onnxruntime
+from kmcl.features.store import FeatureCache
 from kmcl.methods import find_method, read_options
 from kmcl.models.classifier import Classifier
 from kmcl.posthoc.frozen_gp import MainDirections, main_directions
-from kmcl.training.feature_cache import FeatureCache
-from kmcl.training.frozen_runtime import RuntimeName, can_use_onnxruntime
+from kmcl.progress import WorkProgress
 from kmcl.training.recipes import default_frozen_stages
-from kmcl.training.work_progress import WorkProgress
 
 WEIGHTS = "lite0-pypi"
 IMAGE_SIZE = 224

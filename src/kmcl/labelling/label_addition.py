@@ -14,16 +14,16 @@ from torch import Tensor
 from kmcl.data.dataset import Split
 from kmcl.data.loading import LoaderSettings, make_eval_loader
 from kmcl.errors import InputError
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.ranking import Values
 from kmcl.evaluation.unlabelled import LARGEST_SHARE, USUAL_SHARE, UnlabelledCalibration, calibrate_unlabelled
 from kmcl.models.classifier import Classifier
 from kmcl.models.description import ModelDescription
-from kmcl.models.label_rules import LabelRules
 from kmcl.posthoc.added_labels import AddedLabels, AddedSizes, ImageMemory, find_memory
 from kmcl.posthoc.interface import PosthocPart
 from kmcl.posthoc.kernel_vote import KernelVote
 from kmcl.posthoc.label_examples import FittedLabel, fit_label
-from kmcl.training.work_progress import WorkProgress
+from kmcl.progress import WorkProgress
 
 LEAST_EXAMPLES = 2
 CONFIDENT = 1.6449

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from kmcl.evaluation.label_rules import sigmoid
 from kmcl.evaluation.ranking import Values
-from kmcl.models.label_rules import sigmoid
 
 SHARE_FORGOTTEN = 0.05
 """β. It cannot be estimated where images say little about labels: a wrong label looks like a hard image."""

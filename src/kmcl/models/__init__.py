@@ -12,20 +12,14 @@ if TYPE_CHECKING:
     from kmcl.models.description import FittedPart, ModelDescription
     from kmcl.models.folder import build_classifier, load_model, read_description, save_model
     from kmcl.models.folding import fold_batch_norms
-    from kmcl.models.guarantee import Guarantee, GuaranteeWish
-    from kmcl.models.label_rules import Decisions, LabelRules
     from kmcl.models.method_complexity import MeasuredMethod, measure_method
     from kmcl.models.published_complexity import PublishedComplexity, published_counterpart
 
 __all__ = [
     "Classifier",
     "Complexity",
-    "Decisions",
     "EncoderCount",
     "FittedPart",
-    "Guarantee",
-    "GuaranteeWish",
-    "LabelRules",
     "MeasuredMethod",
     "ModelDescription",
     "PublishedComplexity",
@@ -44,10 +38,6 @@ _HOMES = {
     "Complexity": "kmcl.models.complexity",
     "EncoderCount": "kmcl.models.complexity",
     "FittedPart": "kmcl.models.description",
-    "Decisions": "kmcl.models.label_rules",
-    "Guarantee": "kmcl.models.guarantee",
-    "GuaranteeWish": "kmcl.models.guarantee",
-    "LabelRules": "kmcl.models.label_rules",
     "MeasuredMethod": "kmcl.models.method_complexity",
     "ModelDescription": "kmcl.models.description",
     "PublishedComplexity": "kmcl.models.published_complexity",

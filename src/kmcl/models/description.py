@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from kmcl.encoders.images import IDENTITY
+from kmcl.data.normalisation import IDENTITY
 from kmcl.errors import InputError
+from kmcl.evaluation.label_rules import LabelRules, check_numbers
 from kmcl.methods import MethodOptions
-from kmcl.models.label_rules import LabelRules, check_numbers
 from kmcl.posthoc import find_part
 from kmcl.posthoc.added_labels import SOURCES, AddedSizes
 

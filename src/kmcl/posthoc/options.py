@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from kmcl.encoders.images import STAGES_WITH_STATISTICS
+from kmcl.data.normalisation import STAGES_WITH_STATISTICS
 
 MOST_CELLS = 14
 """In a row of the grid of a Gaussian process."""

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from kmcl.evaluation.bootstrap import BootstrapInterval, PairedDifference
+from kmcl.evaluation.label_rules import MIN_THRESHOLD_SUPPORT
 from kmcl.evaluation.levels import LevelMetrics
 from kmcl.evaluation.metrics import Evaluation, LabelMetrics
-from kmcl.models.label_rules import MIN_THRESHOLD_SUPPORT
 
 DECISIONS = ("CP", "CR", "CF1", "OP", "OR", "OF1")
 LETTERS = "AB"

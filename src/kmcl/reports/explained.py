@@ -15,10 +15,10 @@ from PIL import Image
 from kmcl.data.augmentation import resize
 from kmcl.data.files import decode_image
 from kmcl.errors import InputError
+from kmcl.evaluation.label_rules import Decisions, LabelRules, Reals
 from kmcl.evaluation.ranking import Values
 from kmcl.explain.saliency import enlarge, label_heat
 from kmcl.models.classifier import Classifier
-from kmcl.models.label_rules import Decisions, LabelRules, Reals
 from kmcl.reports.run_parts import RunParts
 
 SHOWN_SIDE = 256

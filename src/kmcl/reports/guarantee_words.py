@@ -7,8 +7,8 @@ from pathlib import Path
 from rich.console import Console
 
 from kmcl.evaluation.abstention import Abstention
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.promised_rates import PromisedRates
-from kmcl.models.label_rules import LabelRules
 
 _RATES = {
     "recall": "mean recall of the labels",

@@ -14,11 +14,11 @@ from kmcl.evaluation.bootstrap import BootstrapInterval
 from kmcl.evaluation.by_rules import evaluate_by_rules
 from kmcl.evaluation.calibration import Calibration, calibration
 from kmcl.evaluation.intervals import map_interval
+from kmcl.evaluation.label_rules import Decisions, LabelRules, logit
 from kmcl.evaluation.metrics import Evaluation, evaluate
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import OperatingPoints, Values, label_points
 from kmcl.evaluation.uncertainty import UncertaintyReports, compare_uncertainties
-from kmcl.models.label_rules import Decisions, LabelRules, logit
 from kmcl.reports.run_parts import RunParts
 
 RECALLS = np.linspace(0, 1, 51)

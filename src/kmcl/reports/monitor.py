@@ -25,8 +25,8 @@ from kmcl.reports.blocks import Missing, Picture, Section, Table, Text, percent
 from kmcl.reports.drawing import dot_look, figure_style, legend_below, line_look, new_axes, shorten
 from kmcl.reports.page import write_page
 from kmcl.reports.prediction_files import read_predictions
+from kmcl.runs.folder import RunFolder
 from kmcl.storage.atomic import write_json
-from kmcl.training.run_folder import RunFolder
 
 FILE_NAME = "monitor.html"
 JSON_NAME = "monitor.json"

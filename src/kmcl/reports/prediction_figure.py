@@ -14,11 +14,11 @@ from matplotlib.lines import Line2D
 
 from kmcl.data.augmentation import resize
 from kmcl.errors import InputError
+from kmcl.evaluation.label_rules import LabelRules, logit
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.probability_intervals import ProbabilityIntervals
 from kmcl.explain.saliency import enlarge, label_heat
 from kmcl.models.classifier import Classifier
-from kmcl.models.label_rules import LabelRules, logit
 from kmcl.reports.blocks import Picture, Table
 from kmcl.reports.drawing import COLOURS, INK, figure_style, new_figure, shorten
 from kmcl.reports.explained import NamedImage, overlay, random_images

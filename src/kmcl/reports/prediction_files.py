@@ -12,7 +12,7 @@ import numpy as np
 
 from kmcl.errors import InputError
 from kmcl.evaluation.drift import PredictedImages
-from kmcl.models.label_rules import LabelRules
+from kmcl.evaluation.label_rules import LabelRules
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -24,7 +24,7 @@ from kmcl.reports.saliency_section import Choice, saliency_section
 from kmcl.reports.scores import scores_section
 from kmcl.reports.training import training_section
 from kmcl.reports.uncertainty import uncertainty_section
-from kmcl.training.resolution import flat_values
+from kmcl.runs.resolution import flat_values
 
 FILE_NAME = "report.html"
 EXPLANATION_FILE_NAME = "explanation.html"

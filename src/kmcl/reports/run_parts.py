@@ -14,17 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from kmcl.data import Dataset, Split, open_dataset
+from kmcl.data.normalisation import IDENTITY
 from kmcl.data.vectors import feature_dim
-from kmcl.encoders.images import IDENTITY
 from kmcl.errors import InputError
 from kmcl.evaluation.json_values import JsonObject
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import Values
 from kmcl.models.classifier import Classifier
 from kmcl.models.folder import ModelDescription, load_model, read_description
-from kmcl.training.run_data import take_part
-from kmcl.training.run_folder import RunFolder
-from kmcl.training.settings import TrainingSettings
+from kmcl.runs.dataset import take_part
+from kmcl.runs.folder import RunFolder
+from kmcl.runs.settings import TrainingSettings
 
 Part = TypeVar("Part")
 

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from kmcl.models.guarantee import Guarantee
+from kmcl.evaluation.guarantee import Guarantee
 
 SHOWN_LABELS = 5
 NEXT = {

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from matplotlib.figure import Figure
 
-from kmcl.models.label_rules import DECIMALS
+from kmcl.evaluation.label_rules import DECIMALS
 from kmcl.reports.blocks import Gallery, Missing, Picture, Section, Table, Text, Thumbnail
 from kmcl.reports.drawing import figure_style, new_figure
 from kmcl.reports.explained import (

@@ -15,9 +15,9 @@ from kmcl.errors import InputError
 from kmcl.evaluation.bootstrap import compare_map
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import mean_average_precision
+from kmcl.runs.folder import RunFolder
 from kmcl.serving.image_predictor import BatchScores, ImagePredictor
 from kmcl.serving.predictions import Samples, Vectors
-from kmcl.training.run_folder import RunFolder
 
 LARGEST_DIGITS_CHECK = 500
 """Without targets of the model's labels there is no mAP to measure, so more scenes would not help."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from kmcl.errors import InputError
-from kmcl.models.label_hierarchy import children_first
+from kmcl.evaluation.label_hierarchy import children_first
 from kmcl.serving.export_metadata import INPUT, OUTPUTS, ExportMetadata
 from kmcl.serving.image_predictor import BatchScores
 from kmcl.serving.loading import EXPORTED_SUFFIX
@@ -84,7 +84,7 @@ class ExportableClassifier(nn.Module):
         return output.probabilities, probabilities, *(one for one in optional if one is not None)
 
     def _raised(self, probabilities: Tensor) -> Tensor:
-        """As `kmcl.models.label_hierarchy.raise_parents`."""
+        """As `kmcl.evaluation.label_hierarchy.raise_parents`."""
         if not self.implied:
             return probabilities
         columns = list(probabilities.unbind(dim=1))

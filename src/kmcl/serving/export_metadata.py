@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict, dataclass
 
 from kmcl.errors import InputError
-from kmcl.models.label_rules import LabelRules, check_numbers
+from kmcl.evaluation.label_rules import LabelRules, check_numbers
 
 FORMAT = "kmcl-export-2"
 FORMER_FORMAT = "kmcl-export-1"

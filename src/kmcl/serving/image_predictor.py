@@ -20,7 +20,7 @@ from kmcl.data.dataset import StoredImage
 from kmcl.data.files import decode_image
 from kmcl.data.vectors import float_rows, take_vectors
 from kmcl.errors import InputError
-from kmcl.models.label_rules import LabelRules, rounded
+from kmcl.evaluation.label_rules import LabelRules, rounded
 from kmcl.serving.label_context import LabelContext
 from kmcl.serving.predictions import (
     ImageLike,

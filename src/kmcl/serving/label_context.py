@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kmcl.data.cooccurrence import Cooccurrence
+from kmcl.evaluation.label_rules import LabelRules, rounded
 from kmcl.evaluation.probability_intervals import ProbabilityIntervals
 from kmcl.evaluation.ranking import Values
-from kmcl.models.label_rules import LabelRules, rounded
 
 if TYPE_CHECKING:
     from kmcl.serving.image_predictor import BatchScores

@@ -11,7 +11,7 @@ from kmcl.errors import InputError
 if TYPE_CHECKING:
     from torch import nn
 
-    from kmcl.models.label_rules import LabelRules
+    from kmcl.evaluation.label_rules import LabelRules
     from kmcl.serving.image_predictor import ImagePredictor
     from kmcl.serving.predictor import Predictor
 
@@ -62,8 +62,8 @@ def load_in_torch(
 
 
 def _rules_with(rules: LabelRules, guarantee: str, source: Path) -> LabelRules:
-    from kmcl.models.guarantee import GuaranteeWish
-    from kmcl.training.run_guarantee import rules_for_wish
+    from kmcl.evaluation.guarantee import GuaranteeWish
+    from kmcl.runs.guarantee import rules_for_wish
 
     return rules_for_wish(rules, GuaranteeWish.parse(guarantee), source)
 

@@ -9,12 +9,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from kmcl.encoders.images import IDENTITY
+from kmcl.data.normalisation import IDENTITY
 from kmcl.errors import InputError
 from kmcl.methods.kmcl import KmclOptions
 from kmcl.models.folder import ModelDescription
-from kmcl.training.run_folder import RunFolder
-from kmcl.training.settings import TrainingSettings
+from kmcl.runs.folder import RunFolder
+from kmcl.runs.settings import TrainingSettings
 
 METADATA = """---
 library_name: kmcl

@@ -9,7 +9,7 @@ no more. A lock, `NAME.lock`, lets one process compute at a time; the others wai
 `kmcl.storage.chunk_parts` lets several processes compute a part each.
 
 Two caches use it: decoded images (`kmcl.data.cache_file`) with one row per chunk, since a row is large and
-costs a decoding, and features of frozen stages (`kmcl.training.feature_cache`) with one batch per chunk.
+costs a decoding, and features of frozen stages (`kmcl.features.store`) with one batch per chunk.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from kmcl.runs.resolution import FLAT_NAMES, flat_values, settings_from_values
 from kmcl.studies.designs import OF_SIZES, sizes_of
 from kmcl.studies.plan import OF_THE_MACHINE, StudyPlan, used_values
 from kmcl.studies.variants import Variant, spell_value
-from kmcl.training.resolution import FLAT_NAMES, flat_values, settings_from_values
 
 
 def command_of(plan: StudyPlan) -> str:

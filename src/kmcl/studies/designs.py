@@ -7,8 +7,8 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from kmcl.errors import InputError
+from kmcl.runs.resolution import settings_from_values
 from kmcl.studies.variants import Variant
-from kmcl.training.resolution import settings_from_values
 
 KERNELS = ("anisotropic", "isotropic", "mahalanobis", "gaussian")
 """In the order of the paper's ablation table."""

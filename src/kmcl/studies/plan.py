@@ -14,14 +14,9 @@ from kmcl.data.spec import short_name
 from kmcl.errors import InputError, suggest
 from kmcl.methods import find_method, methods_with
 from kmcl.posthoc.registry import read_parts
-from kmcl.storage.atomic import write_text
-from kmcl.storage.locks import locked
-from kmcl.studies.designs import OF_SIZES, method_name, size_name
-from kmcl.studies.equal_search import EqualSearch, parse_search, trials_of
-from kmcl.studies.variants import Variant, check_distinct
-from kmcl.training.candidates import are_grey
-from kmcl.training.recipes import choose_for_study, with_parts
-from kmcl.training.resolution import (
+from kmcl.runs.dataset import open_whole, take_part
+from kmcl.runs.folder import TABLE_FILE, RunFolder
+from kmcl.runs.resolution import (
     FLAT_NAMES,
     Given,
     flat_values,
@@ -29,9 +24,14 @@ from kmcl.training.resolution import (
     settings_from_values,
     spell_parts,
 )
-from kmcl.training.run_data import open_whole, take_part
-from kmcl.training.run_folder import TABLE_FILE, RunFolder
-from kmcl.training.settings import TrainingSettings
+from kmcl.runs.settings import TrainingSettings
+from kmcl.storage.atomic import write_text
+from kmcl.storage.locks import locked
+from kmcl.studies.designs import OF_SIZES, method_name, size_name
+from kmcl.studies.equal_search import EqualSearch, parse_search, trials_of
+from kmcl.studies.variants import Variant, check_distinct
+from kmcl.training.candidates import are_grey
+from kmcl.training.recipes import choose_for_study, with_parts
 from kmcl.training.starting import with_absolute_paths
 
 OF_THE_MACHINE = ("workers", "cache", "cache_dir", "accelerator")

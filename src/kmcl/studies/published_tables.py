@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
+from kmcl.runs.resolution import flat_values
+from kmcl.runs.settings import TrainingSettings
 from kmcl.studies.pipe_table import pipe_table
-from kmcl.training.resolution import flat_values
-from kmcl.training.settings import TrainingSettings
 
 KNOWN_EVERYWHERE = (
     "Published epochs: the authors' code chooses the best on test; here val does, which is cut from the "

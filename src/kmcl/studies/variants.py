@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from kmcl.errors import InputError, suggest
-from kmcl.training.resolution import setting_names
+from kmcl.runs.resolution import setting_names
 
 FIXED_SETTINGS = ("data", "data_options", "method", "seed", "devices", "nodes", "threshold", "measure_test")
 """Settings that no variant may change: data, seeds and evaluation must be the same for all."""

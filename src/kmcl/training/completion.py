@@ -13,13 +13,13 @@ from kmcl.methods import MethodOptions
 from kmcl.models.classifier import Classifier
 from kmcl.models.description import ModelDescription
 from kmcl.models.folder import DESCRIPTION_FILE
+from kmcl.runs.folder import RunFolder
+from kmcl.runs.settings import TrainingSettings
 from kmcl.training.candidates import SHARE_OF_FEATURES
 from kmcl.training.first_model import save_first_model
 from kmcl.training.recipes import trains_more_stages
 from kmcl.training.run_data import RunData
-from kmcl.training.run_folder import RunFolder
 from kmcl.training.schedule import Clock, ScheduleSearch, Trial, Tried, best_of, choose_views
-from kmcl.training.settings import TrainingSettings
 
 FIRST_MODEL_SECONDS = 50.0
 """Of the run, until the features of the first model are computed; fitting and saving it takes a few more."""

@@ -16,6 +16,7 @@ from kmcl.data import Dataset
 from kmcl.data.cooccurrence import find_cooccurring_labels
 from kmcl.evaluation.by_rules import evaluate_by_rules
 from kmcl.evaluation.json_values import to_json_object
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.levels import metrics_by_level
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.probability_intervals import fit_probability_intervals
@@ -24,16 +25,15 @@ from kmcl.evaluation.summary import RunSummary, summarise_run
 from kmcl.models.classifier import Classifier
 from kmcl.models.description import FittedPart, ModelDescription
 from kmcl.models.folder import load_model, remove_unlisted_parts, save_description, save_model
-from kmcl.models.label_rules import LabelRules
 from kmcl.posthoc.interface import PosthocPart
+from kmcl.progress import WorkProgress
+from kmcl.runs.folder import RunFolder
+from kmcl.runs.settings import TrainingSettings
 from kmcl.storage.atomic import write_json
 from kmcl.training.inference import predict_split
 from kmcl.training.posthoc_fitting import Observations, Observed, corrected, fit_parts
 from kmcl.training.run_data import RunData
-from kmcl.training.run_folder import RunFolder
-from kmcl.training.settings import TrainingSettings
 from kmcl.training.task import Best
-from kmcl.training.work_progress import WorkProgress
 
 
 @dataclass(frozen=True)

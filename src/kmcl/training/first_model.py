@@ -13,15 +13,15 @@ from torch import Tensor
 from kmcl.data import Dataset
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import mean_average_precision
+from kmcl.features.batches import Features
+from kmcl.features.store import FeatureCache
 from kmcl.methods import find_method, read_options
 from kmcl.models.classifier import Classifier
 from kmcl.models.description import FittedPart, ModelDescription
 from kmcl.models.folder import save_model
 from kmcl.posthoc.frozen_gp import FrozenFeatureGP
-from kmcl.training.cached_batches import Features
-from kmcl.training.feature_cache import FeatureCache
+from kmcl.runs.settings import TrainingSettings
 from kmcl.training.finalise import completed_rules
-from kmcl.training.settings import TrainingSettings
 from kmcl.training.unknown_labels import IGNORED, UnknownLabels
 
 TRAIN_IMAGES, LEAST_TRAIN_IMAGES, VAL_IMAGES = 640, 192, 320

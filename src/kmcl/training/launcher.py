@@ -6,7 +6,7 @@ import os
 from typing import NamedTuple
 
 from kmcl.errors import InputError
-from kmcl.training.settings import TrainingSettings
+from kmcl.runs.settings import TrainingSettings
 
 INTERACTIVE = ("bash", "interactive")
 """Names of SLURM jobs in which people type commands; Lightning, too, takes these for no job."""

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kmcl.runs.folder import RunFolder
+from kmcl.runs.settings import TrainingSettings
 from kmcl.training.lightning import MLFlowLogger
-from kmcl.training.run_folder import RunFolder
-from kmcl.training.settings import TrainingSettings
 from kmcl.training.tracked_results import as_csv, label_tables, result_numbers
 from kmcl.training.tracker import EXPERIMENT, Say, Tracker, first_line
 

@@ -10,7 +10,7 @@ from kmcl.encoders import Encoder
 from kmcl.encoders.stages import Stages, find_stages
 from kmcl.errors import InputError
 from kmcl.models.classifier import Classifier
-from kmcl.training.settings import OptimisationSettings
+from kmcl.runs.settings import OptimisationSettings
 
 
 def parameter_groups(classifier: Classifier, settings: OptimisationSettings) -> list[dict[str, Any]]:

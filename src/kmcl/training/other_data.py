@@ -19,8 +19,8 @@ from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.unfamiliarity import FALSE_ALARM_RATE, is_unfamiliar
 from kmcl.models.classifier import Classifier
 from kmcl.models.folder import load_model
+from kmcl.progress import WorkProgress
 from kmcl.training.inference import predict_split
-from kmcl.training.work_progress import WorkProgress
 
 ALL_SPLITS = "all"
 

@@ -13,12 +13,12 @@ from kmcl.cores import available_cores
 from kmcl.data import Dataset
 from kmcl.data.vectors import feature_dim
 from kmcl.encoders.weights import default_weights
+from kmcl.runs.dataset import open_whole, take_part
+from kmcl.runs.resolution import Given
+from kmcl.runs.settings import TrainingSettings
 from kmcl.training.candidates import are_grey
 from kmcl.training.launcher import find_launched, is_first_process, with_launched_processes
 from kmcl.training.recipes import choose_for_study, choose_settings, with_parts
-from kmcl.training.resolution import Given
-from kmcl.training.run_data import open_whole, take_part
-from kmcl.training.settings import TrainingSettings
 from kmcl.training.starting import check_machine, with_absolute_paths
 
 

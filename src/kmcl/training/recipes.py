@@ -26,6 +26,8 @@ from kmcl.encoders.offline_weights import PACKAGES
 from kmcl.encoders.weights import default_weights
 from kmcl.errors import InputError
 from kmcl.methods import find_method
+from kmcl.runs.resolution import DEFAULT_METHOD
+from kmcl.runs.vector_recipe import choose_for_vectors, names_vectors, vector_values
 from kmcl.training.candidates import (
     FINETUNE_CANDIDATE,
     NOMINAL_SECONDS,
@@ -37,10 +39,8 @@ from kmcl.training.candidates import (
     best_that_fits,
     seconds_of_run,
 )
-from kmcl.training.resolution import DEFAULT_METHOD
 from kmcl.training.sharding import NOT_OF_CACHED_FEATURES
 from kmcl.training.throughput import Throughput, measure_throughput, measure_training
-from kmcl.training.vector_recipe import choose_for_vectors, names_vectors, vector_values
 
 BUDGETS = {"cpu": 600.0, "accelerator": 3600.0}
 LEARNING_RATE = 3e-3
@@ -303,6 +303,6 @@ def _default_budget(device: str) -> float:
 
 
 def _installed_runtime() -> str:
-    from kmcl.training.frozen_runtime import can_use_onnxruntime
+    from kmcl.features.runtime import can_use_onnxruntime
 
     return "onnxruntime" if can_use_onnxruntime() else "torch"

@@ -30,12 +30,12 @@ from kmcl.evaluation.ranking import mean_average_precision
 from kmcl.losses.arguments import NonFiniteError
 from kmcl.methods import MethodOptions, find_method
 from kmcl.models.classifier import Classifier
+from kmcl.progress import WorkProgress
+from kmcl.runs.settings import OptimisationSettings
 from kmcl.storage.atomic import write_json
 from kmcl.training.inference import predict_split
 from kmcl.training.optimisation import make_optimiser
-from kmcl.training.settings import OptimisationSettings
 from kmcl.training.unknown_labels import IGNORED, UnknownLabels
-from kmcl.training.work_progress import WorkProgress
 
 RATE_FACTORS = (1.0, 1 / 3, 3.0)
 """Of the recipe's learning rate: those that are tried, in this order."""

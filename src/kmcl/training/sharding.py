@@ -26,8 +26,8 @@ from torch.distributed.fsdp import fully_shard
 from kmcl.encoders.stages import find_stages
 from kmcl.errors import InputError
 from kmcl.models.classifier import Classifier
+from kmcl.runs.settings import TrainingSettings
 from kmcl.training.lightning import LightningOptimizer, ModelParallelStrategy
-from kmcl.training.settings import TrainingSettings
 
 WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 PARTIAL = StateDictOptions(full_state_dict=True, cpu_offload=True, strict=False)

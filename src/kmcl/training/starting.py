@@ -12,13 +12,13 @@ from pathlib import Path
 from kmcl.data.readers.registry import READERS
 from kmcl.data.spec import DatasetSpec, parse_dataset_spec, short_name
 from kmcl.errors import InputError
+from kmcl.runs.dataset import IN_MEMORY
+from kmcl.runs.folder import TABLE_FILE, RunFolder
+from kmcl.runs.settings import TrainingSettings
 from kmcl.storage.atomic import WriteError
 from kmcl.storage.s3 import s3_location
 from kmcl.training.accelerators import check_accelerator
 from kmcl.training.launcher import find_launched, is_first_process
-from kmcl.training.run_data import IN_MEMORY
-from kmcl.training.run_folder import TABLE_FILE, RunFolder
-from kmcl.training.settings import TrainingSettings
 from kmcl.training.sharding import check_sharding
 from kmcl.training.tracking import check_tracking
 

@@ -18,11 +18,11 @@ from kmcl.losses.arguments import NonFiniteError
 from kmcl.methods import LossTerms, MethodOptions, find_method
 from kmcl.methods.output import HeadOutput
 from kmcl.models.classifier import Classifier
+from kmcl.runs.settings import OptimisationSettings
 from kmcl.training.average import MovingAverage
 from kmcl.training.checkpoints import ends_section
 from kmcl.training.lightning import LightningModule
 from kmcl.training.optimisation import make_optimiser
-from kmcl.training.settings import OptimisationSettings
 from kmcl.training.sharding import ShardedStrategy, gather_whole, shard, share_buffers, without_weights
 from kmcl.training.unknown_labels import IGNORED, UnknownLabels
 

@@ -17,9 +17,9 @@ from kmcl.data.dataset import Split
 from kmcl.data.decoding import DecodedImages
 from kmcl.encoders import open_encoder
 from kmcl.encoders.weights import default_weights
+from kmcl.features.runtime import FrozenRuntime, RuntimeName, open_runtime
 from kmcl.models.classifier import Classifier
 from kmcl.training.candidates import Candidate
-from kmcl.training.frozen_runtime import FrozenRuntime, RuntimeName, open_runtime
 
 SECONDS = 1.5
 """Time for each measurement."""

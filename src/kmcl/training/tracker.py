@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from kmcl.errors import InputError
+from kmcl.runs.folder import RunFolder
+from kmcl.runs.resolution import flat_values
+from kmcl.runs.settings import TrainingSettings
 from kmcl.storage.atomic import write_json
 from kmcl.training.lightning import Logger
-from kmcl.training.resolution import flat_values
-from kmcl.training.run_folder import RunFolder
-from kmcl.training.settings import TrainingSettings
 
 EXPERIMENT = "kmcl"
 

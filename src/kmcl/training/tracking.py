@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from kmcl.errors import InputError
+from kmcl.runs.folder import RunFolder
+from kmcl.runs.settings import TrainingSettings
 from kmcl.training.launcher import is_first_process
 from kmcl.training.lightning import Logger, TensorBoardLogger
 from kmcl.training.mlflow_tracker import MlflowTracker
-from kmcl.training.run_folder import RunFolder
-from kmcl.training.settings import TrainingSettings
 from kmcl.training.tracker import Say, Tracker
 from kmcl.training.wandb_tracker import WandbTracker
 

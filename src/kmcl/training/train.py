@@ -19,9 +19,12 @@ from torch import nn
 
 from kmcl.data import Dataset
 from kmcl.data.loading import explaining_lost_workers
+from kmcl.data.normalisation import IDENTITY
+from kmcl.data.pixel_statistics import find_normalisation
 from kmcl.data.vectors import feature_dim
-from kmcl.encoders.images import IDENTITY
 from kmcl.encoders.weights import default_weights
+from kmcl.evaluation.label_hierarchy import parent_rows
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.methods import MethodOptions
 from kmcl.methods.label_statistics import set_label_statistics
 from kmcl.models.classifier import Classifier
@@ -30,8 +33,9 @@ from kmcl.models.folder import (
     build_classifier,
     save_model,
 )
-from kmcl.models.label_hierarchy import parent_rows
-from kmcl.models.label_rules import LabelRules
+from kmcl.runs.dataset import open_run_dataset
+from kmcl.runs.folder import RunFolder
+from kmcl.runs.settings import TrainingSettings
 from kmcl.training.checkpoints import AtomicCheckpointIO, LastCheckpoint, check_checkpoint
 from kmcl.training.completion import Completion
 from kmcl.training.finalise import Finalisation
@@ -49,14 +53,11 @@ from kmcl.training.lost_processes import (
     explaining_lost_processes,
     print_and_leave,
 )
-from kmcl.training.normalisation import find_normalisation
 from kmcl.training.planning import device_of
 from kmcl.training.posthoc_fitting import prepare_parts
 from kmcl.training.progress import TrainingProgress
-from kmcl.training.run_data import RunData, open_run_dataset
-from kmcl.training.run_folder import RunFolder
+from kmcl.training.run_data import RunData
 from kmcl.training.schedule import Clock, used_seconds
-from kmcl.training.settings import TrainingSettings
 from kmcl.training.sharding import ShardedStrategy
 from kmcl.training.starting import (
     check_machine,
@@ -312,7 +313,8 @@ class _Training:
 
 def _describe(settings: TrainingSettings, dataset: Dataset, options: MethodOptions) -> ModelDescription:
     encoder = settings.encoder
-    normalisation = find_normalisation(settings, dataset)
+    colours = 1 if encoder.grey else 3
+    normalisation = find_normalisation(encoder.normalisation, colours, dataset, settings.data.cache_dir)
     return ModelDescription(
         rules=LabelRules(
             dataset.labels,
@@ -321,7 +323,7 @@ def _describe(settings: TrainingSettings, dataset: Dataset, options: MethodOptio
         method=options.for_model(),
         encoder=encoder.name,
         image_size=encoder.image_size,
-        in_channels=feature_dim(dataset) or (1 if encoder.grey else 3),
+        in_channels=feature_dim(dataset) or colours,
         frozen_stages=encoder.frozen_stages,
         mean=None if normalisation is None else normalisation.mean,
         std=None if normalisation is None else normalisation.std,

@@ -16,7 +16,7 @@ from kmcl.data.target_pairs import count_images, has_any
 from kmcl.losses.unknown_labels import UnknownTreatment, complete_targets, weak_negative_weight
 from kmcl.methods import LossTerms
 from kmcl.methods.output import HeadOutput
-from kmcl.training.settings import DataSettings
+from kmcl.runs.settings import DataSettings
 
 WITHOUT_NEGATIVES: UnknownTreatment = "weak_negative"
 """What `auto` is where no label is known to be absent: a loss that ignores the rest is smallest for a model

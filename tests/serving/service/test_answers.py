@@ -15,10 +15,10 @@ from starlette.testclient import TestClient
 
 from kmcl.data.augmentation import resize
 from kmcl.errors import InputError
+from kmcl.evaluation.guarantee import Guarantee
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.probability_intervals import ProbabilityIntervals
 from kmcl.explain.saliency import label_heat
-from kmcl.models.guarantee import Guarantee
-from kmcl.models.label_rules import LabelRules
 from kmcl.posthoc import Unfamiliarity
 from kmcl.serving import OnnxPredictor, Predictor, load
 from kmcl.serving.export_metadata import ExportMetadata

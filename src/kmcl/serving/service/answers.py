@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from kmcl.evaluation.label_rules import LabelRules, rounded
 from kmcl.evaluation.unfamiliarity import is_unfamiliar
-from kmcl.models.label_rules import LabelRules, rounded
 from kmcl.serving.image_predictor import BatchScores
 from kmcl.serving.label_context import LabelContext
 from kmcl.serving.service import schemas

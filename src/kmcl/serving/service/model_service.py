@@ -13,8 +13,8 @@ from starlette.requests import Request
 
 from kmcl.cores import available_cores
 from kmcl.evaluation.drift import PredictedImages
+from kmcl.evaluation.label_rules import rounded
 from kmcl.evaluation.unfamiliarity import is_unfamiliar
-from kmcl.models.label_rules import rounded
 from kmcl.serving.image_predictor import BatchScores, ImagePredictor
 from kmcl.serving.label_context import LabelContext
 from kmcl.serving.predictions import Pixels

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from kmcl.errors import InputError
-from kmcl.models.label_rules import LabelRules, sigmoid
+from kmcl.evaluation.label_rules import LabelRules, sigmoid
 
 RULES = LabelRules(
     ("cat", "dog", "hat"),
@@ -155,7 +155,7 @@ def test_a_replaced_field_is_checked_too():
 def test_rules_need_no_torch():
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        "from kmcl.models.label_rules import LabelRules\n"
+        "from kmcl.evaluation.label_rules import LabelRules\n"
         "print(sorted({'pandas', 'sklearn', 'timm', 'PIL'} & set(sys.modules)))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Presets: named starting points of the settings, by flat names (see `kmcl.training.resolution`)."""
+"""Presets: named starting points of the settings, by flat names (see `kmcl.runs.resolution`)."""
 
 from __future__ import annotations
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from kmcl.errors import InputError
 from kmcl.evaluation.by_rules import evaluate_by_rules
-from kmcl.evaluation.levels import metrics_by_level
-from kmcl.evaluation.predictions import Predictions
-from kmcl.models.label_hierarchy import (
+from kmcl.evaluation.label_hierarchy import (
     levels_of,
     lower_parents,
     parent_rows,
     raise_parents,
 )
-from kmcl.models.label_rules import LabelRules, logit
+from kmcl.evaluation.label_rules import LabelRules, logit
+from kmcl.evaluation.levels import metrics_by_level
+from kmcl.evaluation.predictions import Predictions
 
 LABELS = ("animal", "dog", "puppy", "pet", "car")
 PARENTS = {"dog": ("animal", "pet"), "puppy": ("dog",)}

@@ -8,22 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kmcl.data import open_dataset
+from kmcl.data import open_dataset, pixel_statistics
 from kmcl.data.arrays import ArrayImages
 from kmcl.data.dataset import Split
-from kmcl.encoders.images import IMAGENET_MEAN
+from kmcl.data.normalisation import IMAGENET_MEAN
+from kmcl.data.pixel_statistics import dataset_normalisation, find_normalisation
 from kmcl.errors import InputError
 from kmcl.models.folder import load_model
-from kmcl.training import normalisation
-from kmcl.training.normalisation import dataset_normalisation, find_normalisation
-from kmcl.training.resolution import resolve_settings
+from kmcl.runs.resolution import resolve_settings
 from kmcl.training.train import train
 
 
 def make_split(num_images: int, *, seed: int = 0) -> Split:
     """Images of the counted size, each channel with its own range."""
     rng = np.random.default_rng(seed)
-    side = normalisation.SIDE
+    side = pixel_statistics.SIDE
     pixels = rng.integers(0, [256, 128, 32], size=(num_images, side, side, 3)).astype(np.uint8)
     return Split(images=ArrayImages(pixels, "noise"), targets=np.ones((num_images, 1), dtype=np.int8))
 
@@ -39,10 +38,10 @@ def test_constants_are_those_of_all_pixels(tmp_path: Path):
 def test_constants_are_measured_once_and_a_broken_cache_does_not_matter(tmp_path: Path, monkeypatch):
     split = make_split(3)
     found = dataset_normalisation(split, tmp_path)
-    measure = normalisation._measure
-    monkeypatch.setattr(normalisation, "_measure", None)  # not called
+    measure = pixel_statistics._measure
+    monkeypatch.setattr(pixel_statistics, "_measure", None)  # not called
     assert dataset_normalisation(split, tmp_path) == found
-    monkeypatch.setattr(normalisation, "_measure", measure)
+    monkeypatch.setattr(pixel_statistics, "_measure", measure)
     (file,) = tmp_path.iterdir()
     file.write_text('{"mean": [1]}')
     assert dataset_normalisation(split, tmp_path) == found
@@ -51,7 +50,7 @@ def test_constants_are_measured_once_and_a_broken_cache_does_not_matter(tmp_path
 
 
 def test_of_many_images_a_sample_is_counted(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(normalisation, "MOST_IMAGES", 4)
+    monkeypatch.setattr(pixel_statistics, "MOST_IMAGES", 4)
     split = make_split(9)
     loaded: list[int] = []
     load = ArrayImages.load
@@ -66,7 +65,7 @@ def test_of_many_images_a_sample_is_counted(tmp_path: Path, monkeypatch):
 
 
 def test_equal_pixels_have_no_normalisation(tmp_path: Path):
-    side = normalisation.SIDE
+    side = pixel_statistics.SIDE
     split = Split(
         images=ArrayImages(np.zeros((2, side, side, 3), dtype=np.uint8), "black"),
         targets=np.ones((2, 1), dtype=np.int8),
@@ -85,10 +84,9 @@ def test_equal_pixels_have_no_normalisation(tmp_path: Path):
     ],
 )
 def test_given_constants(text: str, grey: bool, mean, std):
-    flags = {"normalisation": text, "grey": grey}
-    found = find_normalisation(resolve_settings("digits", flags=flags), open_dataset("digits", size=60))
+    found = find_normalisation(text, 1 if grey else 3, open_dataset("digits", size=60))
     assert found == (mean, std)
-    assert find_normalisation(resolve_settings("digits"), open_dataset("digits", size=60)) is None
+    assert find_normalisation("encoder", 3, open_dataset("digits", size=60)) is None
 
 
 def test_a_run_trains_with_the_constants_and_saves_them(tmp_path: Path):
@@ -106,7 +104,7 @@ def test_a_run_trains_with_the_constants_and_saves_them(tmp_path: Path):
     }
     settings = resolve_settings("digits", flags=flags)
     train(settings, tmp_path / "run")
-    expected = find_normalisation(settings, open_dataset("digits", size=60))
+    expected = find_normalisation("dataset", 3, open_dataset("digits", size=60))
     assert expected is not None
     described = json.loads((tmp_path / "run" / "model" / "model.json").read_text())
     assert (tuple(described["mean"]), tuple(described["std"])) == expected

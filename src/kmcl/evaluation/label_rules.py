@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from kmcl.data.cooccurrence import Cooccurrence
 from kmcl.errors import InputError
-from kmcl.models.guarantee import Guarantee
-from kmcl.models.label_hierarchy import (
+from kmcl.evaluation.guarantee import Guarantee
+from kmcl.evaluation.label_hierarchy import (
     ParentRows,
     check_parents,
     lower_children,
@@ -110,7 +110,7 @@ class LabelRules:
                            None where nothing is known
     guarantee:             what the thresholds promise; None where nothing
     parents:               for each label the indices of those that it implies; None where nothing is known.
-                           Probabilities and thresholds respect them (`kmcl.models.label_hierarchy`)
+                           Probabilities and thresholds respect them (`kmcl.evaluation.label_hierarchy`)
     """
 
     labels: tuple[str, ...]

@@ -20,7 +20,7 @@ from kmcl.data.decoding import DecodedImages, ImageSource
 from kmcl.data.loading import LoaderSettings
 from kmcl.data.sampling import BatchPlan
 from kmcl.errors import InputError
-from kmcl.training.work_progress import WorkProgress
+from kmcl.progress import WorkProgress
 
 VIEW_SEED = 0
 """Seed of the augmentation of views. Not the seed of the run: runs with different seeds share their files."""

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import yaml
 from pydantic import ValidationError
 
-from kmcl.encoders.images import IDENTITY
+from kmcl.data.normalisation import IDENTITY
 from kmcl.errors import InputError, suggest
 from kmcl.methods import METHODS, find_method, methods_with
 from kmcl.methods.interface import Method
 from kmcl.posthoc.options import PosthocOptions
 from kmcl.posthoc.registry import find_options, parse_parts, read_parts
-from kmcl.training.presets import PRESETS, preset_options, preset_values
-from kmcl.training.settings import GROUPS, TrainingSettings
+from kmcl.runs.presets import PRESETS, preset_options, preset_values
+from kmcl.runs.settings import GROUPS, TrainingSettings
 
 DEFAULT_METHOD = "kmcl"
 
@@ -85,7 +85,7 @@ class Given(NamedTuple):
 
     def check(self) -> TrainingSettings:
         """Refuse what is wrong before anything is measured; what is left to the run is not yet chosen."""
-        from kmcl.training.vector_recipe import names_vectors, vector_values  # with NumPy
+        from kmcl.runs.vector_recipe import names_vectors, vector_values  # with NumPy
 
         if names_vectors(self.values.get("data")):
             return self.settings(vector_values(self.values))
@@ -99,7 +99,7 @@ class Given(NamedTuple):
             return []
         recipe = self.values.get("recipe", "auto")
         if (data := self.values.get("data")) is not None:
-            from kmcl.training.vector_recipe import names_vectors
+            from kmcl.runs.vector_recipe import names_vectors
 
             recipe = "vectors" if names_vectors(data) else recipe
         return [name for name in CHOSEN_BY.get(recipe, ()) if name not in self.values]

@@ -32,15 +32,15 @@ from kmcl.data.sampling import EvaluationPlan, SamplePlan, TrainingPlan
 from kmcl.data.source_cache import cache_folder
 from kmcl.encoders.stages import digest_of
 from kmcl.errors import InputError
+from kmcl.features.batches import CachedBatchMaker, Features, Indices
+from kmcl.features.runtime import FrozenRuntime, RuntimeName, open_runtime
+from kmcl.features.space import advising_on_space, announce_space
+from kmcl.features.views import CHUNK_IMAGES, ChunkPlan, ViewImages
 from kmcl.models.classifier import Classifier
+from kmcl.progress import WorkProgress
 from kmcl.storage.chunk_file import Chunk
 from kmcl.storage.chunk_parts import PartedChunkFile
 from kmcl.storage.file_rows import FileRows
-from kmcl.training.cache_space import advising_on_space, announce_space
-from kmcl.training.cached_batches import CachedBatchMaker, Features, Indices
-from kmcl.training.frozen_runtime import FrozenRuntime, RuntimeName, open_runtime
-from kmcl.training.view_images import CHUNK_IMAGES, ChunkPlan, ViewImages
-from kmcl.training.work_progress import WorkProgress
 
 FORMAT = "kmcl-features-2"
 """Part of every file's digest: raise it when the meaning of the stored features changes."""

@@ -15,9 +15,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
 
 from kmcl.durations import Duration
-from kmcl.encoders.images import parse_normalisation
+from kmcl.data.normalisation import parse_normalisation
 from kmcl.methods import MethodOptions, read_options
-from kmcl.models.guarantee import GuaranteeWish
+from kmcl.evaluation.guarantee import GuaranteeWish
 from kmcl.posthoc.options import PosthocOptions
 from kmcl.posthoc.registry import read_parts
 

@@ -14,9 +14,9 @@ from kmcl.evaluation.by_rules import with_guarantee
 from kmcl.evaluation.guarantees import refuse_small_val
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.thresholds import choose_thresholds
-from kmcl.models.guarantee import GuaranteeWish
-from kmcl.models.label_rules import LabelRules
-from kmcl.training.run_folder import RunFolder
+from kmcl.evaluation.guarantee import GuaranteeWish
+from kmcl.evaluation.label_rules import LabelRules
+from kmcl.runs.folder import RunFolder
 
 
 def refuse_impossible(wish: GuaranteeWish, dataset: Dataset) -> None:

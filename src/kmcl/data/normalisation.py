@@ -1,6 +1,4 @@
-"""The images an encoder takes: their size and channels, and the normalisation of their pixels. What settings
-say of encoders is here too, without torch.
-"""
+"""The images an encoder takes: their channels, and the mean and standard deviation of their pixels."""
 
 from __future__ import annotations
 
@@ -8,17 +6,6 @@ import math
 from collections.abc import Sequence
 
 from kmcl.errors import InputError, suggest
-
-__all__ = [
-    "IDENTITY",
-    "IMAGENET_MEAN",
-    "IMAGENET_STD",
-    "NORMALISATIONS",
-    "STAGES_WITH_STATISTICS",
-    "check_image_shape",
-    "parse_normalisation",
-    "values_per_channel",
-]
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)

@@ -10,10 +10,10 @@ from torch import nn
 
 from full_disk import no_room
 from kmcl.encoders import open_encoder
+from kmcl.features import runtime as frozen_runtime
+from kmcl.features.runtime import TOLERANCE, open_runtime
 from kmcl.models.classifier import Classifier
 from kmcl.storage.atomic import WriteError
-from kmcl.training import frozen_runtime
-from kmcl.training.frozen_runtime import TOLERANCE, open_runtime
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")

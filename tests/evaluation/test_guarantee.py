@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from kmcl.errors import InputError
-from kmcl.models.guarantee import Guarantee, GuaranteeWish
-from kmcl.models.label_rules import LabelRules
+from kmcl.evaluation.guarantee import Guarantee, GuaranteeWish
+from kmcl.evaluation.label_rules import LabelRules
 
 LABELS = ("cat", "dog")
 GIVEN = Guarantee("recall", 0.9, num_images=300, needed=9, not_given=("dog",))

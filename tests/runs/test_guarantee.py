@@ -21,18 +21,18 @@ from kmcl.evaluation.abstention import choose_cutoff, judge_abstention
 from kmcl.evaluation.by_rules import with_guarantee
 from kmcl.evaluation.decisions import decide
 from kmcl.evaluation.drift import predicted_images
+from kmcl.evaluation.guarantee import GuaranteeWish
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.promised_rates import recalls
 from kmcl.evaluation.thresholds import choose_thresholds
 from kmcl.methods import read_options
 from kmcl.models.description import ModelDescription
 from kmcl.models.folder import read_description, save_description
-from kmcl.models.guarantee import GuaranteeWish
-from kmcl.models.label_rules import LabelRules
+from kmcl.runs.dataset import take_part
+from kmcl.runs.folder import RunFolder
+from kmcl.runs.guarantee import cutoff_of_run, refuse_impossible, rules_for_wish
+from kmcl.runs.resolution import resolve_settings
 from kmcl.training.finalise import completed_rules
-from kmcl.training.resolution import resolve_settings
-from kmcl.training.run_data import take_part
-from kmcl.training.run_folder import RunFolder
-from kmcl.training.run_guarantee import cutoff_of_run, refuse_impossible, rules_for_wish
 
 VAL, TEST = make_predictions(200, 3, seed=1), make_predictions(200, 3, seed=2)
 RECALL = GuaranteeWish("recall", 0.9)

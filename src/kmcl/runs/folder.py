@@ -14,8 +14,8 @@ from typing import Any
 
 from kmcl.errors import InputError
 from kmcl.storage.atomic import WriteError, is_temporary, write_json, write_text
-from kmcl.training.resolution import read_settings
-from kmcl.training.settings import TrainingSettings
+from kmcl.runs.resolution import read_settings
+from kmcl.runs.settings import TrainingSettings
 
 PACKAGES = ("kmcl", "torch", "torchvision", "timm", "pytorch-lightning", "numpy", "pillow", "scikit-learn")
 

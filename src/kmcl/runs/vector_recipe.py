@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kmcl.data.normalisation import IDENTITY
 from kmcl.data.readers.registry import READERS
 from kmcl.durations import spell_duration
-from kmcl.encoders.images import IDENTITY
 from kmcl.errors import InputError
 
 LEARNING_RATE = 3e-3

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from kmcl.data.augmentation import AUGMENTATIONS
-from kmcl.encoders.images import parse_normalisation
+from kmcl.data.normalisation import parse_normalisation
 from kmcl.errors import InputError
 from kmcl.interop.released_datasets import RELEASED_DATASETS
 from kmcl.kernels import KERNELS
@@ -17,8 +17,8 @@ from kmcl.losses import OBJECTIVES
 from kmcl.methods import METHODS
 from kmcl.methods.kmcl import KmclOptions
 from kmcl.methods.kmcl.mixture_head import INITIAL_VALUES
-from kmcl.training.presets import PRESETS, RELEASED_NORMALISATIONS, preset_options
-from kmcl.training.resolution import (
+from kmcl.runs.presets import PRESETS, RELEASED_NORMALISATIONS, preset_options
+from kmcl.runs.resolution import (
     FLAT_NAMES,
     flat_values,
     read_settings,
@@ -26,7 +26,7 @@ from kmcl.training.resolution import (
     setting_names,
     settings_from_values,
 )
-from kmcl.training.settings import GROUPS, DataSettings, TrainingSettings
+from kmcl.runs.settings import GROUPS, DataSettings, TrainingSettings
 
 
 def test_flags_override_the_file_which_overrides_the_preset(tmp_path: Path):

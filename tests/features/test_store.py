@@ -21,16 +21,16 @@ from kmcl.data.loading import LoaderSettings
 from kmcl.encoders.timm_encoder import build_encoder
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
+from kmcl.features import store as feature_cache
+from kmcl.features.store import FeatureCache
 from kmcl.methods.output import HeadOutput
 from kmcl.models.classifier import Classifier
 from kmcl.models.folder import load_model
+from kmcl.runs.resolution import resolve_settings
+from kmcl.runs.settings import TrainingSettings
 from kmcl.serving import load
 from kmcl.storage.atomic import WriteError
-from kmcl.training import feature_cache
-from kmcl.training.feature_cache import FeatureCache
 from kmcl.training.lightning import Callback
-from kmcl.training.resolution import resolve_settings
-from kmcl.training.settings import TrainingSettings
 from kmcl.training.train import resume, train
 from tiny_runs import TINY_CACHED
 

@@ -13,12 +13,11 @@ from kmcl.cores import available_cores
 from kmcl.data.cache_file import content_key
 from kmcl.data.dataset import Dataset, ImageStore, Split
 from kmcl.data.decoding import decode_many
+from kmcl.data.normalisation import IMAGENET_MEAN, IMAGENET_STD, parse_normalisation, values_per_channel
 from kmcl.data.selection import take_subset
 from kmcl.data.source_cache import cache_folder, try_to_write
 from kmcl.data.vectors import feature_dim, take_vectors
-from kmcl.encoders.images import IMAGENET_MEAN, IMAGENET_STD, parse_normalisation, values_per_channel
 from kmcl.errors import InputError
-from kmcl.training.settings import TrainingSettings
 
 MOST_IMAGES = 2048
 """Training images whose pixels are counted; drawn from all with one seed, so that runs agree."""
@@ -35,22 +34,23 @@ class Normalisation(NamedTuple):
     std: tuple[float, ...]
 
 
-def find_normalisation(settings: TrainingSettings, dataset: Dataset) -> Normalisation | None:
-    """What the settings ask for; None for the encoder's own. Feature vectors: of the training vectors."""
+def find_normalisation(
+    chosen: str, in_channels: int, dataset: Dataset, cache_dir: Path | None = None
+) -> Normalisation | None:
+    """The one that a setting names; None for the encoder's own. Feature vectors: of the training vectors."""
     if feature_dim(dataset) is not None:
         return vector_normalisation(dataset.splits["train"])
-    chosen, channels = settings.encoder.normalisation, 1 if settings.encoder.grey else 3
     if chosen == "encoder":
         return None
     if chosen == "imagenet":
         found = Normalisation(IMAGENET_MEAN, IMAGENET_STD)
     elif chosen == "dataset":
-        found = dataset_normalisation(dataset.splits["train"], settings.data.cache_dir)
+        found = dataset_normalisation(dataset.splits["train"], cache_dir)
     else:
         numbers = parse_normalisation(chosen)
         half = len(numbers) // 2
         found = Normalisation(numbers[:half] * (3 // half), numbers[half:] * (3 // half))
-    return Normalisation(*(values_per_channel(values, channels) for values in found))
+    return Normalisation(*(values_per_channel(values, in_channels) for values in found))
 
 
 def vector_normalisation(train: Split) -> Normalisation:
