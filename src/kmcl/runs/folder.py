@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from kmcl.errors import InputError
-from kmcl.storage.atomic import WriteError, is_temporary, write_json, write_text
 from kmcl.runs.resolution import read_settings
 from kmcl.runs.settings import TrainingSettings
+from kmcl.storage.atomic import WriteError, is_temporary, write_json, write_text
 
 PACKAGES = ("kmcl", "torch", "torchvision", "timm", "pytorch-lightning", "numpy", "pillow", "scikit-learn")
 

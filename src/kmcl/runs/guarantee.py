@@ -11,11 +11,11 @@ from kmcl.data import Dataset
 from kmcl.errors import InputError
 from kmcl.evaluation.abstention import choose_cutoff
 from kmcl.evaluation.by_rules import with_guarantee
+from kmcl.evaluation.guarantee import GuaranteeWish
 from kmcl.evaluation.guarantees import refuse_small_val
+from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.thresholds import choose_thresholds
-from kmcl.evaluation.guarantee import GuaranteeWish
-from kmcl.evaluation.label_rules import LabelRules
 from kmcl.runs.folder import RunFolder
 
 

@@ -14,10 +14,10 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
 
-from kmcl.durations import Duration
 from kmcl.data.normalisation import parse_normalisation
-from kmcl.methods import MethodOptions, read_options
+from kmcl.durations import Duration
 from kmcl.evaluation.guarantee import GuaranteeWish
+from kmcl.methods import MethodOptions, read_options
 from kmcl.posthoc.options import PosthocOptions
 from kmcl.posthoc.registry import read_parts
 
