@@ -16,7 +16,7 @@ from kmcl.errors import InputError
 from kmcl.evaluation.decisions import decide, decide_top_k, decision_metrics
 from kmcl.evaluation.frequency import frequency_groups
 from kmcl.evaluation.image_ranking import image_ranking
-from kmcl.evaluation.metrics import evaluate, evaluate_decisions
+from kmcl.evaluation.metrics import evaluate, rank
 from kmcl.evaluation.ranking import eleven_point_average_precision, label_points
 
 
@@ -64,7 +64,7 @@ def test_eleven_points_and_defaults() -> None:
     assert found.num_pairs == predictions.evaluated.sum() < 800
     assert found.image_ranking == image_ranking(predictions)
     decided = predictions.scores > 0.3
-    by_others = evaluate_decisions(predictions, decided, np.array([0.1, 0.2, 0.3, 0.4]))
+    by_others = rank(predictions).evaluate(decided, np.array([0.1, 0.2, 0.3, 0.4]))
     assert [row.threshold for row in by_others.labels] == [0.1, 0.2, 0.3, 0.4]
     assert by_others.threshold is None
     assert by_others.at_threshold.CF1 == decision_metrics(predictions, decided).CF1

@@ -19,7 +19,7 @@ from kmcl.evaluation.label_hierarchy import ParentRows
 from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.metrics import evaluate
 from kmcl.evaluation.predictions import Predictions
-from kmcl.evaluation.summary import summarise_run
+from kmcl.evaluation.summary import choose_on_val, measure
 from kmcl.serving.image_predictor import BatchScores
 from kmcl.serving.label_context import LabelContext, ShownScores
 
@@ -126,19 +126,13 @@ def test_rare_labels_are_ranked_by_exact_probabilities_where_labels_imply_others
 def test_metrics_of_a_finished_run_are_of_the_decisions_that_its_model_takes() -> None:
     """Where labels imply others, the thresholds alone do not decide."""
     val, test = make_predictions(400, 5, seed=1), make_predictions(300, 5, seed=2)
-    found = summarise_run(val, test, wish=GuaranteeWish("recall", 0.8), parents=HIERARCHY)
-    rules = LabelRules(
-        val.labels,
-        tuple(found.thresholds.values.tolist()),
-        tuple(found.temperatures_and_biases.temperatures.tolist()),
-        tuple(found.temperatures_and_biases.biases.tolist()),
-        guarantee=found.guarantee,
-        parents=HIERARCHY,
-    )
+    chosen = choose_on_val(val, wish=GuaranteeWish("recall", 0.8))
+    rules = chosen.complete(LabelRules(val.labels, parents=HIERARCHY))
+    found = measure(test, rules, val=val)
     present = rules.present(test.scores)
-    own, expected = found.test.evaluation_own_thresholds, evaluate_by_rules(test, rules)
+    own, expected = found.evaluation_own_thresholds, evaluate_by_rules(test, rules)
     assert own.at_threshold.OF1 == expected.at_threshold.OF1
     assert [row.recall for row in own.labels] == [row.recall for row in expected.labels]
-    assert found.test.uncertainty.num_wrong == (present != (test.targets == 1)).sum()
-    assert found.test.promised_rates.labels.tolist() == rates_by_rules(test, rules).labels.tolist()
-    assert not np.array_equal(present, test.scores >= found.thresholds.values)
+    assert found.uncertainty.num_wrong == (present != (test.targets == 1)).sum()
+    assert found.promised_rates.labels.tolist() == rates_by_rules(test, rules).labels.tolist()
+    assert not np.array_equal(present, test.scores >= chosen.thresholds.values)

@@ -24,6 +24,7 @@ from kmcl.evaluation.drift import predicted_images
 from kmcl.evaluation.guarantee import GuaranteeWish
 from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.promised_rates import recalls
+from kmcl.evaluation.summary import measure, metrics_of
 from kmcl.evaluation.thresholds import choose_thresholds
 from kmcl.methods import read_options
 from kmcl.models.description import ModelDescription
@@ -87,21 +88,20 @@ def test_training_does_not_start_for_a_guarantee_that_val_cannot_support():
 
 def test_a_trained_model_has_the_guarantee_and_the_metrics_say_what_it_achieved():
     settings = resolve_settings("digits", flags={"guarantee": "recall=0.9"})
-    rules, summary = completed_rules(LabelRules(VAL.labels), settings, VAL.targets, VAL, TEST)
+    rules, chosen = completed_rules(LabelRules(VAL.labels), settings, VAL.targets, VAL)
+    found = measure(TEST, rules)
     assert rules.guarantee is not None
     assert rules.guarantee.wish == RECALL
     plain = LabelRules(VAL.labels, thresholds=(0.5,) * 3)
     assert rules.thresholds == with_guarantee(plain, VAL, RECALL).thresholds
     achieved = recalls(TEST, decide(TEST.scores, rules.score_thresholds))
-    np.testing.assert_array_equal(summary.test.promised_rates.labels, achieved)
-    assert pytest.approx(achieved.mean()) == summary.test.evaluation_own_thresholds.at_threshold.CR
-    written = json.loads(json.dumps(summary.to_json()))
+    np.testing.assert_array_equal(found.promised_rates.labels, achieved)
+    assert pytest.approx(achieved.mean()) == found.evaluation_own_thresholds.at_threshold.CR
+    written = json.loads(json.dumps(metrics_of(chosen, {"test": found})))
     assert written["guarantee"] == json.loads(json.dumps(asdict(rules.guarantee)))
-    without, summary = completed_rules(
-        LabelRules(VAL.labels), resolve_settings("digits"), VAL.targets, VAL, TEST
-    )
+    without, _ = completed_rules(LabelRules(VAL.labels), resolve_settings("digits"), VAL.targets, VAL)
     assert without.guarantee is None
-    assert summary.test.promised_rates is None
+    assert measure(TEST, without).promised_rates is None
 
 
 def test_the_thresholds_of_a_run_are_chosen_on_its_val(run: Path):

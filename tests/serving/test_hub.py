@@ -17,7 +17,7 @@ from hub_stub import REPOSITORY, running_hub
 from kmcl.errors import InputError
 from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.predictions import Predictions
-from kmcl.evaluation.summary import summarise_run
+from kmcl.evaluation.summary import choose_on_val, measure_splits, metrics_of
 from kmcl.methods.kmcl import KmclOptions
 from kmcl.models.folder import ModelDescription, build_classifier, save_model
 from kmcl.runs.folder import RunFolder
@@ -47,8 +47,10 @@ def run(tmp_path_factory) -> Path:
     settings = resolve_settings("table:/home/somebody/secret/labels.csv", flags={"epochs": 7})
     files = RunFolder(folder)
     files.settings_file.write_text(settings.to_yaml())
-    summary = summarise_run(val=make_predictions(60, 1), test=make_predictions(80, 2))
-    write_json(files.metrics_file, {"best": None, **summary.to_json()})
+    splits = {"val": make_predictions(60, 1), "test": make_predictions(80, 2)}
+    chosen = choose_on_val(splits["val"])
+    summaries = measure_splits(splits, chosen.complete(LabelRules(LABELS)), 0.5, None, chosen)
+    write_json(files.metrics_file, {"best": None, **metrics_of(chosen, summaries)})
     return folder
 
 

@@ -10,17 +10,22 @@ from kmcl.errors import InputError
 from kmcl.evaluation.guarantee import GuaranteeWish
 from kmcl.evaluation.guarantees import choose_guaranteed_thresholds, refuse_small_val
 from kmcl.evaluation.label_rules import Decisions, LabelRules, logit
-from kmcl.evaluation.metrics import Evaluation, evaluate_decisions
+from kmcl.evaluation.metrics import Evaluation, Ranking, rank
 from kmcl.evaluation.predictions import Predictions, Scores
 from kmcl.evaluation.promised_rates import PromisedRates, promised_rates
 
 
 def evaluate_by_rules(
-    predictions: Predictions, rules: LabelRules, threshold: float | None = None, top_k: int = 3
+    predictions: Predictions,
+    rules: LabelRules,
+    threshold: float | None = None,
+    top_k: int = 3,
+    ranking: Ranking | None = None,
 ) -> Evaluation:
     """The metrics of predictions of some or all labels of a model.
 
     threshold: the calibrated probability from which every label counts as predicted; None: each label's own
+    ranking:   of these predictions, where it is known
 
     The thresholds of the result are calibrated probabilities, as `kmcl predict` shows them. Where labels
     imply others, so are the scores that are evaluated, not rounded.
@@ -30,9 +35,9 @@ def evaluate_by_rules(
     if rules.parents is not None:
         scores, columns = _scores_of_all_labels(predictions, rules)
         raised = rules.calibrate(logit(scores))[:, columns]
-        predictions = replace(predictions, scores=np.ascontiguousarray(raised, dtype=np.float32))
-    found = evaluate_decisions(predictions, decided.present, shown, top_k)
-    return replace(found, threshold=threshold)
+        ranking = rank(replace(predictions, scores=np.ascontiguousarray(raised, dtype=np.float32)))
+    ranking = ranking or rank(predictions)
+    return replace(ranking.evaluate(decided.present, shown, top_k), threshold=threshold)
 
 
 def rates_by_rules(predictions: Predictions, rules: LabelRules) -> PromisedRates | None:

@@ -184,6 +184,10 @@ class LabelRules:
         probabilities = calibrate(logits, self.temperature_values, self.bias_values)
         return probabilities if self.parents is None else raise_parents(probabilities, self.parents)
 
+    def apply(self, scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Calibrate N x L scores, each label by itself, whatever labels imply, as `Temperatures.apply`."""
+        return calibrate(logit(scores), self.temperature_values, self.bias_values).astype(np.float32)
+
     def score_of(self, probability: float) -> Values:
         """L scores whose calibrated probability is this one: the inverse of the calibration."""
         logits = (logit(np.full(len(self.labels), probability)) - self.bias_values) * self.temperature_values

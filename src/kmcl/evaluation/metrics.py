@@ -21,6 +21,7 @@ from kmcl.evaluation.image_ranking import ImageRanking, image_ranking
 from kmcl.evaluation.json_values import JsonObject, to_json_object
 from kmcl.evaluation.predictions import Mask, Predictions
 from kmcl.evaluation.ranking import (
+    Values,
     area_under_roc,
     average_precision,
     eleven_point_average_precision,
@@ -82,6 +83,91 @@ class Evaluation:
         return to_json_object(self)
 
 
+@dataclass(frozen=True)
+class Ranking:
+    """How the scores rank images and labels: what every evaluation of them has, whatever the thresholds."""
+
+    predictions: Predictions
+    average_precisions: Values
+    eleven_point_average_precisions: Values
+    areas: Values
+    of_images: ImageRanking
+
+    def evaluate(
+        self,
+        decisions: Mask,
+        thresholds: npt.NDArray[np.float64],
+        top_k: int = 3,
+        label_counts: npt.NDArray[np.integer] | None = None,
+    ) -> Evaluation:
+        """As `evaluate`, for N x L decisions that were made before.
+
+        thresholds: L, to be listed with the labels, on whatever scale
+        """
+        predictions = self.predictions
+        num_positives = predictions.positive.sum(axis=0)
+        num_negatives = predictions.negative.sum(axis=0)
+        at_threshold = decision_metrics(predictions, decisions)
+        in_top_k = decide_top_k(predictions, top_k)
+        counts = num_positives if label_counts is None else np.asarray(label_counts)
+        columns: dict[str, npt.NDArray[Any]] = {
+            "num_positives": num_positives,
+            "num_negatives": num_negatives,
+            "average_precision": self.average_precisions,
+            "eleven_point_average_precision": self.eleven_point_average_precisions,
+            "auc": self.areas,
+            "threshold": thresholds,
+            "precision": at_threshold.precision,
+            "recall": at_threshold.recall,
+            "f1": at_threshold.f1,
+        }
+        return Evaluation(
+            num_images=len(predictions),
+            num_pairs=int(predictions.evaluated.sum()),
+            mean_average_precision=mean_of_defined(self.average_precisions),
+            mean_eleven_point_average_precision=mean_of_defined(self.eleven_point_average_precisions),
+            mean_auc=mean_of_defined(self.areas),
+            threshold=None,
+            at_threshold=at_threshold,
+            k=top_k,
+            top_k=decision_metrics(predictions, in_top_k),
+            top_k_at_threshold=decision_metrics(predictions, in_top_k & decisions),
+            image_ranking=self.of_images,
+            frequency_groups=frequency_groups(predictions.labels, self.average_precisions, counts),
+            frequency_counts_from="evaluated" if label_counts is None else "training",
+            labels_without_positives=_named(predictions.labels, num_positives == 0),
+            labels_without_negatives=_named(predictions.labels, num_negatives == 0),
+            labels=tuple(
+                LabelMetrics(label, **{name: column[index].item() for name, column in columns.items()})
+                for index, label in enumerate(predictions.labels)
+            ),
+        )
+
+    def evaluate_at(
+        self,
+        thresholds: Thresholds,
+        top_k: int = 3,
+        label_counts: npt.NDArray[np.integer] | None = None,
+    ) -> Evaluation:
+        """As `evaluate`."""
+        scores = self.predictions.scores
+        values = np.broadcast_to(check_thresholds(thresholds, scores.shape[1]), (scores.shape[1],))
+        found = self.evaluate(decide(scores, thresholds), values, top_k, label_counts)
+        return replace(found, threshold=float(values[0])) if np.ndim(thresholds) == 0 else found
+
+
+def rank(predictions: Predictions) -> Ranking:
+    """Rank the images of each label, and the labels of each image, once for all evaluations."""
+    points = label_points(predictions)
+    return Ranking(
+        predictions,
+        per_label(average_precision, points),
+        per_label(eleven_point_average_precision, points),
+        per_label(area_under_roc, points),
+        image_ranking(predictions),
+    )
+
+
 def evaluate(
     predictions: Predictions,
     thresholds: Thresholds = 0.5,
@@ -95,69 +181,7 @@ def evaluate(
     label_counts: L numbers of positives that make a label rare, medium or frequent; usually of the training
     set. Without them the evaluated positives are counted.
     """
-    values = check_thresholds(thresholds, predictions.num_labels)
-    found = evaluate_decisions(
-        predictions,
-        decide(predictions.scores, thresholds),
-        np.broadcast_to(values, (predictions.num_labels,)),
-        top_k,
-        label_counts,
-    )
-    return replace(found, threshold=float(values[0])) if np.ndim(thresholds) == 0 else found
-
-
-def evaluate_decisions(
-    predictions: Predictions,
-    decisions: Mask,
-    thresholds: npt.NDArray[np.float64],
-    top_k: int = 3,
-    label_counts: npt.NDArray[np.integer] | None = None,
-) -> Evaluation:
-    """As `evaluate`, for N x L decisions that were made before.
-
-    thresholds: L, to be listed with the labels, on whatever scale
-    """
-    points = label_points(predictions)
-    average_precisions = per_label(average_precision, points)
-    eleven_points = per_label(eleven_point_average_precision, points)
-    areas = per_label(area_under_roc, points)
-    num_positives = predictions.positive.sum(axis=0)
-    num_negatives = predictions.negative.sum(axis=0)
-    at_threshold = decision_metrics(predictions, decisions)
-    in_top_k = decide_top_k(predictions, top_k)
-    counts = num_positives if label_counts is None else np.asarray(label_counts)
-    columns: dict[str, npt.NDArray[Any]] = {
-        "num_positives": num_positives,
-        "num_negatives": num_negatives,
-        "average_precision": average_precisions,
-        "eleven_point_average_precision": eleven_points,
-        "auc": areas,
-        "threshold": thresholds,
-        "precision": at_threshold.precision,
-        "recall": at_threshold.recall,
-        "f1": at_threshold.f1,
-    }
-    return Evaluation(
-        num_images=len(predictions),
-        num_pairs=int(predictions.evaluated.sum()),
-        mean_average_precision=mean_of_defined(average_precisions),
-        mean_eleven_point_average_precision=mean_of_defined(eleven_points),
-        mean_auc=mean_of_defined(areas),
-        threshold=None,
-        at_threshold=at_threshold,
-        k=top_k,
-        top_k=decision_metrics(predictions, in_top_k),
-        top_k_at_threshold=decision_metrics(predictions, in_top_k & decisions),
-        image_ranking=image_ranking(predictions),
-        frequency_groups=frequency_groups(predictions.labels, average_precisions, counts),
-        frequency_counts_from="evaluated" if label_counts is None else "training",
-        labels_without_positives=_named(predictions.labels, num_positives == 0),
-        labels_without_negatives=_named(predictions.labels, num_negatives == 0),
-        labels=tuple(
-            LabelMetrics(label, **{name: column[index].item() for name, column in columns.items()})
-            for index, label in enumerate(predictions.labels)
-        ),
-    )
+    return rank(predictions).evaluate_at(thresholds, top_k, label_counts)
 
 
 def _named(labels: tuple[str, ...], chosen: npt.NDArray[np.bool_]) -> tuple[str, ...]:

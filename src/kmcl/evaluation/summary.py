@@ -1,37 +1,94 @@
-"""The metrics of a finished run: thresholds and calibration chosen on val, then test evaluated once."""
+"""What is chosen on val, and what is measured of a split with it, once, for everything that shows it.
+
+A run stores what `measure` gives; `kmcl evaluate`, reports, `compare` and the model card show it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from kmcl.evaluation.bootstrap import BootstrapInterval
+from kmcl.evaluation.by_rules import evaluate_by_rules, rates_by_rules
 from kmcl.evaluation.calibration import Calibration, calibration
-from kmcl.evaluation.decisions import rules_at
 from kmcl.evaluation.guarantee import Guarantee, GuaranteeWish
 from kmcl.evaluation.guarantees import choose_guaranteed_thresholds
 from kmcl.evaluation.intervals import map_interval
 from kmcl.evaluation.json_values import JsonObject, to_json_object
-from kmcl.evaluation.label_hierarchy import ParentRows
-from kmcl.evaluation.metrics import Evaluation, evaluate, evaluate_decisions
+from kmcl.evaluation.label_rules import LabelRules
+from kmcl.evaluation.levels import LevelMetrics, metrics_by_level
+from kmcl.evaluation.metrics import Evaluation, rank
 from kmcl.evaluation.predictions import Predictions
-from kmcl.evaluation.promised_rates import PromisedRates, promised_rates
+from kmcl.evaluation.promised_rates import PromisedRates
 from kmcl.evaluation.temperature import Temperatures, fit_temperatures
 from kmcl.evaluation.thresholds import Criterion, LabelThresholds, choose_thresholds
 from kmcl.evaluation.uncertainty import UncertaintyReports, compare_uncertainties
 
 
 @dataclass(frozen=True)
-class SplitSummary:
-    """The metrics of one split.
+class ChosenOnVal:
+    """thresholds and calibrators: None where there is no val.
 
-    evaluation:                at the one threshold of all labels
-    evaluation_own_thresholds: at each label's own, chosen on val; None where there is no val
+    guarantee: what the values of the thresholds promise; those of labels without it are of the criterion
+    """
+
+    thresholds: LabelThresholds | None = None
+    temperatures: Temperatures | None = None
+    temperatures_and_biases: Temperatures | None = None
+    guarantee: Guarantee | None = None
+
+    def complete(self, rules: LabelRules) -> LabelRules:
+        """The rules with what was chosen."""
+        if self.thresholds is not None:
+            rules = replace(
+                rules,
+                thresholds=_numbers(self.thresholds.values),
+                threshold_support=self.thresholds.support,
+                guarantee=self.guarantee,
+            )
+        if self.temperatures_and_biases is not None:
+            fitted = self.temperatures_and_biases
+            rules = replace(rules, temperatures=_numbers(fitted.temperatures), biases=_numbers(fitted.biases))
+        return rules
+
+
+def choose_on_val(
+    val: Predictions | None,
+    *,
+    threshold: float = 0.5,
+    criterion: Criterion = "f1",
+    target: float | None = None,
+    wish: GuaranteeWish | None = None,
+) -> ChosenOnVal:
+    """Thresholds and temperatures; nothing where val is None or empty.
+
+    wish: a guarantee that thresholds are to keep, where val supports it
+    """
+    if val is None or not len(val):
+        return ChosenOnVal()
+    with_biases = fit_temperatures(val, with_bias=True)
+    thresholds = choose_thresholds(val, criterion, target, threshold, calibration=with_biases)
+    guarantee = None
+    if wish is not None:
+        values, guarantee = choose_guaranteed_thresholds(val, wish, thresholds.values)
+        thresholds = replace(thresholds, values=values)
+    return ChosenOnVal(thresholds, fit_temperatures(val), with_biases, guarantee)
+
+
+@dataclass(frozen=True)
+class SplitSummary:
+    """What is measured of one split.
+
+    evaluation:                at one threshold of the scores for all labels
+    evaluation_own_thresholds: at each label's own, chosen on val, of the scores; None where there is no val
     calibration_*:             of the raw scores, with a temperature per label, and with a bias too
     uncertainty:               how well each uncertainty separates right decisions from wrong ones
     promised_rates:            what the guarantee promises, as achieved here; None without a guarantee
+    levels:                    metrics by level, where labels have parents
+    by_rules:                  of what `kmcl predict` shows: thresholds are calibrated probabilities
     """
 
     map_interval: BootstrapInterval
@@ -41,87 +98,92 @@ class SplitSummary:
     calibration_temperature: Calibration | None
     calibration_temperature_and_bias: Calibration | None
     uncertainty: UncertaintyReports
-    promised_rates: PromisedRates | None = None
-
-
-@dataclass(frozen=True)
-class RunSummary:
-    """thresholds and calibrators: chosen on val, None where there is none.
-
-    guarantee: what the values of the thresholds promise; those of labels without it are of the criterion
-    """
-
-    thresholds: LabelThresholds | None
-    temperatures: Temperatures | None
-    temperatures_and_biases: Temperatures | None
-    val: SplitSummary | None
-    test: SplitSummary | None
-    guarantee: Guarantee | None = None
+    promised_rates: PromisedRates | None
+    levels: tuple[LevelMetrics, ...]
+    by_rules: Evaluation
 
     def to_json(self) -> JsonObject:
         return to_json_object(self)
 
+    def to_metrics(self) -> JsonObject:
+        """The part of `metrics.json`."""
+        values = self.to_json()
+        del values["by_rules"]
+        if not self.levels:
+            del values["levels"]
+        return values
 
-def summarise_run(
-    val: Predictions | None,
-    test: Predictions | None,
+
+def measure(
+    predictions: Predictions,
+    rules: LabelRules,
     *,
     threshold: float = 0.5,
-    criterion: Criterion = "f1",
-    target: float | None = None,
     label_counts: npt.NDArray[np.integer] | None = None,
-    wish: GuaranteeWish | None = None,
-    parents: ParentRows | None = None,
-) -> RunSummary:
-    """Choose thresholds and temperatures on val and evaluate both splits with them.
+    val: Predictions | None = None,
+    temperatures: Temperatures | None = None,
+) -> SplitSummary:
+    """Measure one split of a model, whose labels are those of the rules.
 
+    threshold:    of the scores of all labels; decides where the rules have none
     label_counts: positives of each label in the training set, for rare, medium and frequent labels
-    wish:         a guarantee that thresholds are to keep, where val supports it
-    parents:      for each label those that it implies, which are predicted with it
+    val:          where another split is measured; some uncertainties are fitted on it
+    temperatures: without biases, fitted on val
     """
-    fitted_on = val or None  # an empty split, whose length is 0, determines nothing
-    temperatures = fit_temperatures(fitted_on) if fitted_on else None
-    with_biases = fit_temperatures(fitted_on, with_bias=True) if fitted_on else None
-    thresholds = (
-        choose_thresholds(fitted_on, criterion, target, threshold, calibration=with_biases)
-        if fitted_on
-        else None
+    own, raw = rules.thresholds, predictions.scores
+    deciding = rules if own is not None else replace(rules, thresholds=(threshold,) * len(rules.labels))
+    ranking = rank(predictions)
+    by_rules = evaluate_by_rules(predictions, rules, ranking=ranking)
+    return SplitSummary(
+        map_interval=map_interval(predictions),
+        evaluation=ranking.evaluate_at(threshold, label_counts=label_counts),
+        evaluation_own_thresholds=None
+        if own is None
+        else ranking.evaluate(rules.present(raw), np.array(own), label_counts=label_counts),
+        calibration_raw=calibration(predictions),
+        calibration_temperature=None
+        if temperatures is None
+        else calibration(temperatures.calibrate(predictions)),
+        calibration_temperature_and_bias=calibration(replace(predictions, scores=rules.apply(raw)))
+        if rules.is_calibrated
+        else None,
+        uncertainty=compare_uncertainties(predictions, deciding, fitted_on=val),
+        promised_rates=rates_by_rules(predictions, rules),
+        levels=metrics_by_level(by_rules, rules),
+        by_rules=by_rules,
     )
-    guarantee: Guarantee | None = None
-    if wish is not None and fitted_on and thresholds is not None:
-        values, guarantee = choose_guaranteed_thresholds(fitted_on, wish, thresholds.values)
-        thresholds = replace(thresholds, values=values)
 
-    def measure(predictions: Predictions | None) -> SplitSummary | None:
-        if predictions is None or len(predictions) == 0:
-            return None
-        rules = replace(
-            rules_at(predictions.labels, threshold if thresholds is None else thresholds.values),
-            temperatures=None if with_biases is None else tuple(with_biases.temperatures.tolist()),
-            biases=None if with_biases is None else tuple(with_biases.biases.tolist()),
-            parents=parents,
-        )
-        present = rules.present(predictions.scores)
-        return SplitSummary(
-            map_interval=map_interval(predictions),
-            evaluation=evaluate(predictions, threshold, label_counts=label_counts),
-            evaluation_own_thresholds=None
-            if thresholds is None
-            else evaluate_decisions(predictions, present, thresholds.values, label_counts=label_counts),
-            calibration_raw=calibration(predictions),
-            calibration_temperature=None
-            if temperatures is None
-            else calibration(temperatures.calibrate(predictions)),
-            calibration_temperature_and_bias=None
-            if with_biases is None
-            else calibration(with_biases.calibrate(predictions)),
-            uncertainty=compare_uncertainties(
-                predictions,
-                rules,
-                fitted_on=fitted_on if predictions is not val else None,
-                calibration=with_biases,
-            ),
-            promised_rates=None if guarantee is None else promised_rates(predictions, present, guarantee),
-        )
 
-    return RunSummary(thresholds, temperatures, with_biases, measure(val), measure(test), guarantee)
+def measure_splits(
+    predictions: Mapping[str, Predictions],
+    rules: LabelRules,
+    threshold: float,
+    label_counts: npt.NDArray[np.integer] | None,
+    chosen: ChosenOnVal,
+) -> dict[str, SplitSummary]:
+    """Every split of a run that has images, by name; what the other arguments are, `measure` says."""
+    val = predictions.get("val") or None  # an empty split, whose length is 0, determines nothing
+    return {
+        name: measure(
+            predicted,
+            rules,
+            threshold=threshold,
+            label_counts=label_counts,
+            val=None if name == "val" else val,
+            temperatures=chosen.temperatures,
+        )
+        for name, predicted in predictions.items()
+        if len(predicted)
+    }
+
+
+def metrics_of(chosen: ChosenOnVal, summaries: Mapping[str, SplitSummary]) -> JsonObject:
+    """The part of `metrics.json` that is about val and test; null for a split without images."""
+    values = to_json_object(chosen)
+    guarantee = values.pop("guarantee")
+    splits = {name: summaries[name].to_metrics() if name in summaries else None for name in ("val", "test")}
+    return {**values, **splits, "guarantee": guarantee}
+
+
+def _numbers(values: npt.NDArray[np.floating]) -> tuple[float, ...]:
+    return tuple(map(float, values))

@@ -32,7 +32,7 @@ from kmcl.evaluation.label_rules import LabelRules, logit
 from kmcl.evaluation.predictions import Mask, Predictions
 from kmcl.evaluation.ranking import Values, mean_of_defined
 from kmcl.evaluation.risk_coverage import ErrorDetection, certainty_points, detect_errors, risk_at_coverage
-from kmcl.evaluation.temperature import Temperatures, fit_temperatures
+from kmcl.evaluation.temperature import fit_temperatures
 
 COVERAGES = np.linspace(0.05, 1.0, 20)
 
@@ -81,16 +81,14 @@ def compare_uncertainties(
     predictions: Predictions,
     thresholds: Thresholds | LabelRules = 0.5,
     fitted_on: Predictions | None = None,
-    calibration: Temperatures | None = None,
 ) -> UncertaintyReports:
     """Judge every uncertainty on the evaluated pairs.
 
-    thresholds: of the scores; or the rules that decide
+    thresholds: of the scores; or the rules that decide, whose calibration was fitted on `fitted_on`; if they
+                have none it is fitted here
 
     Those that need sigma are left out when `predictions` has none; `fitted` and `error_probability` also need
     `fitted_on`, the validation split's predictions of the same model.
-
-    calibration: with biases, fitted on these; if not given it is fitted here
     """
     evaluated = predictions.evaluated
     rules = rules_at(predictions.labels, thresholds)
@@ -100,8 +98,8 @@ def compare_uncertainties(
     if fitted_on is not None and predictions.sigma is not None:
         uncertainties["fitted"] = fit_error_model(fitted_on, rules).predict(predictions)
     if fitted_on is not None:
-        calibration = calibration or fit_temperatures(fitted_on, with_bias=True)
-        probabilities = calibration.calibrate(predictions).scores.astype(np.float64)
+        fitted = rules if rules.is_calibrated else fit_temperatures(fitted_on, with_bias=True)
+        probabilities = fitted.apply(predictions.scores).astype(np.float64)
         uncertainties["error_probability"] = np.where(decisions, 1 - probabilities, probabilities)
     return UncertaintyReports(
         num_pairs=int(evaluated.sum()),

@@ -23,7 +23,7 @@ from kmcl.data.recognition import TABLE_SUFFIXES
 from kmcl.data.selection import join_splits, select, with_unknown_labels
 from kmcl.errors import InputError, suggest
 from kmcl.evaluation.predictions import Predictions
-from kmcl.evaluation.summary import summarise_run
+from kmcl.evaluation.summary import choose_on_val, measure_splits, metrics_of
 from kmcl.labelling.label_addition import AddedLabel, add_label
 from kmcl.models.classifier import Classifier
 from kmcl.models.description import ModelDescription
@@ -34,7 +34,6 @@ from kmcl.runs.folder import RunFolder
 from kmcl.runs.settings import TrainingSettings
 from kmcl.serving.loading import model_folder_of
 from kmcl.storage.atomic import write_json
-from kmcl.training.finalise import add_levels
 from kmcl.training.inference import predict_split
 from kmcl.training.run_data import RunData
 
@@ -137,22 +136,19 @@ def _write_run(
     evaluation = settings.evaluation
     added = len(description.labels) - dataset.num_labels
     counts = (dataset.splits["train"].targets == 1).sum(axis=0)
-    summary = summarise_run(
-        val=predictions.get("val"),
-        test=predictions.get("test"),
+    chosen = choose_on_val(
+        predictions.get("val"),
         threshold=evaluation.threshold,
         criterion=evaluation.threshold_criterion,
         target=evaluation.threshold_target,
-        label_counts=np.pad(counts, (0, added)),
         wish=evaluation.guarantee_wish,
-        parents=description.rules.parents,
     )
-    if summary.thresholds is not None:  # val says nothing about the added labels
-        thresholds = replace(summary.thresholds, values=description.rules.score_thresholds)
-        summary = replace(summary, thresholds=thresholds)
-    measured = summary.to_json()
-    add_levels(measured, predictions, description.rules)
-    write_json(new.metrics_file, metrics | measured)
+    rules, padded = chosen.complete(description.rules), np.pad(counts, (0, added))
+    summaries = measure_splits(predictions, rules, evaluation.threshold, padded, chosen)
+    if chosen.thresholds is not None:  # val says nothing about the added labels
+        thresholds = replace(chosen.thresholds, values=description.rules.score_thresholds)
+        chosen = replace(chosen, thresholds=thresholds)
+    write_json(new.metrics_file, metrics | metrics_of(chosen, summaries))
 
 
 def _predict(

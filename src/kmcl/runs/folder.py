@@ -35,7 +35,7 @@ class RunFolder:
     logs/             TensorBoard; the ids of the run in MLflow and W&B
     checkpoints/      last.ckpt, to resume from
     model/            the best weights on val, with labels, thresholds and temperatures
-    predictions/      val.npz and test.npz
+    predictions/      val.npz and test.npz; evaluation.json, what was measured of them
     metrics.json      the results; a run is finished when it exists
     """
 
@@ -75,6 +75,10 @@ class RunFolder:
 
     def predictions_file(self, split: str) -> Path:
         return self.path / "predictions" / f"{split}.npz"
+
+    @property
+    def evaluation_file(self) -> Path:
+        return self.path / "predictions" / "evaluation.json"
 
     def create(self, settings: TrainingSettings) -> None:
         """Create the folder of a new run; refuse one that is not empty."""

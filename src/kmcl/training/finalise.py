@@ -14,19 +14,17 @@ from torch import nn
 
 from kmcl.data import Dataset
 from kmcl.data.cooccurrence import find_cooccurring_labels
-from kmcl.evaluation.by_rules import evaluate_by_rules
-from kmcl.evaluation.json_values import to_json_object
 from kmcl.evaluation.label_rules import LabelRules
-from kmcl.evaluation.levels import metrics_by_level
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.probability_intervals import fit_probability_intervals
 from kmcl.evaluation.ranking import mean_average_precision
-from kmcl.evaluation.summary import RunSummary, summarise_run
+from kmcl.evaluation.summary import ChosenOnVal, choose_on_val, measure_splits, metrics_of
 from kmcl.models.classifier import Classifier
 from kmcl.models.description import FittedPart, ModelDescription
 from kmcl.models.folder import load_model, remove_unlisted_parts, save_description, save_model
 from kmcl.posthoc.interface import PosthocPart
 from kmcl.progress import WorkProgress
+from kmcl.runs.evaluation import write_evaluation
 from kmcl.runs.folder import RunFolder
 from kmcl.runs.settings import TrainingSettings
 from kmcl.storage.atomic import write_json
@@ -73,11 +71,16 @@ class Finalisation:
             predicted.save(self.run.predictions_file(name))
         train_targets = self.dataset.splits["train"].targets
         with self.console.status("thresholds, calibration and metrics"):
-            rules, summary = completed_rules(description.rules, self.settings, train_targets, **predictions)
+            rules, chosen = completed_rules(
+                description.rules, self.settings, train_targets, predictions.get("val")
+            )
+            summaries = measure_splits(
+                predictions, rules, evaluation.threshold, (train_targets == 1).sum(axis=0), chosen
+            )
         description = replace(description, rules=rules)
         save_description(self.run.model, description)
-        measured = summary.to_json()
-        add_levels(measured, predictions, rules)
+        write_evaluation(self.run, rules, summaries)
+        measured = metrics_of(chosen, summaries)
         metrics = {
             "best": _describe_best(best, measured),
             "num_train_images": len(train_targets),
@@ -94,7 +97,7 @@ class Finalisation:
         classifier, description = self._load()
         description, val = self._fit_on_val(classifier, description)
         train_targets = self.dataset.splits["train"].targets
-        rules, _ = completed_rules(description.rules, self.settings, train_targets, val=val)
+        rules, _ = completed_rules(description.rules, self.settings, train_targets, val)
         save_description(self.run.model, replace(description, rules=rules))
         return mean_average_precision(val)
 
@@ -161,16 +164,6 @@ class Finalisation:
         return Observed(predictions, observations)
 
 
-def add_levels(measured: dict[str, Any], predictions: Mapping[str, Predictions], rules: LabelRules) -> None:
-    """Metrics by level into those of the splits, where labels have parents."""
-    if rules.parents is None:
-        return
-    for name, predicted in predictions.items():
-        if measured[name] is not None:
-            levels = metrics_by_level(evaluate_by_rules(predicted, rules), rules)
-            measured[name]["levels"] = [to_json_object(level) for level in levels]
-
-
 def _describe_best(best: Best | None, measured: Mapping[str, Any]) -> dict[str, Any] | None:
     """The epoch that was kept; val mAP of the saved model, and of its head without post-hoc parts."""
     if best is None:
@@ -188,37 +181,20 @@ def completed_rules(
     rules: LabelRules,
     settings: TrainingSettings,
     train_targets: npt.NDArray[np.int8],
-    val: Predictions | None = None,
-    test: Predictions | None = None,
-) -> tuple[LabelRules, RunSummary]:
-    """The label rules with what val says: thresholds, calibration, probability intervals; and all metrics."""
+    val: Predictions | None,
+) -> tuple[LabelRules, ChosenOnVal]:
+    """The label rules with what val says: thresholds, calibration, probability intervals."""
     evaluation = settings.evaluation
-    summary = summarise_run(
-        val=val,
-        test=test,
+    chosen = choose_on_val(
+        val,
         threshold=evaluation.threshold,
         criterion=evaluation.threshold_criterion,
         target=evaluation.threshold_target,
-        label_counts=(train_targets == 1).sum(axis=0),
         wish=evaluation.guarantee_wish,
-        parents=rules.parents,
     )
-    rules = replace(rules, cooccurrence=find_cooccurring_labels(train_targets))
-    if summary.thresholds is not None:
-        chosen = summary.thresholds
-        rules = replace(rules, thresholds=_numbers(chosen.values), threshold_support=chosen.support)
-        rules = replace(rules, guarantee=summary.guarantee)
-    calibrator = summary.temperatures_and_biases
+    rules = chosen.complete(replace(rules, cooccurrence=find_cooccurring_labels(train_targets)))
+    calibrator = chosen.temperatures_and_biases
     if calibrator is not None and val is not None:
         intervals = fit_probability_intervals(val, calibrator.temperatures, calibrator.biases)
-        rules = replace(
-            rules,
-            temperatures=_numbers(calibrator.temperatures),
-            biases=_numbers(calibrator.biases),
-            probability_intervals=intervals.to_rows(),
-        )
-    return rules, summary
-
-
-def _numbers(values: Any) -> tuple[float, ...]:
-    return tuple(map(float, values))
+        rules = replace(rules, probability_intervals=intervals.to_rows())
+    return rules, chosen

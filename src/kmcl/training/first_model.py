@@ -76,7 +76,7 @@ def save_first_model(
     first.posthoc[PART] = part
     logits = part(_observe(first, part, val_rows, device)).cpu()
     predictions = Predictions.of_split(dataset.labels, val, logits.sigmoid().numpy(), val_indices)
-    rules, _ = completed_rules(description.rules, settings, train.targets, val=predictions)
+    rules, _ = completed_rules(description.rules, settings, train.targets, predictions)
     fitted = (FittedPart(PART, part.sizes),)
     save_model(folder, first, replace(description, method=options, rules=rules, posthoc=fitted))
     return FirstModel(len(train_indices), len(val_indices), mean_average_precision(predictions))
