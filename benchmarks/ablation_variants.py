@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from kmcl.methods import MethodOptions, find_method
-from kmcl.methods.kmcl import PRESETS
+from kmcl.methods import find_method
+from kmcl.options.methods import KMCL_PRESETS, MethodOptions
 
 
 class Variant(NamedTuple):
@@ -22,7 +22,7 @@ class Variant(NamedTuple):
 
 
 def _preset(name: str, **changes: Any) -> dict[str, Any]:
-    return PRESETS[name].model_dump(exclude={"name"}, exclude_unset=True) | changes
+    return KMCL_PRESETS[name].model_dump(exclude={"name"}, exclude_unset=True) | changes
 
 
 RATE = 3e-3

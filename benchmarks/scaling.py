@@ -63,8 +63,9 @@ def make_step(rank: int, count: int, sizes: Sizes):
     from torch.distributed.device_mesh import init_device_mesh
 
     from kmcl.evaluation.label_rules import LabelRules
-    from kmcl.methods import find_method, read_options
+    from kmcl.methods import find_method
     from kmcl.models.folder import ModelDescription, build_classifier
+    from kmcl.options import read_options
     from kmcl.runs.resolution import resolve_settings
     from kmcl.training.optimisation import make_optimiser
     from kmcl.training.sharding import shard

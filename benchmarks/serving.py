@@ -40,8 +40,8 @@ import torch
 from PIL import Image
 
 from kmcl.evaluation.label_rules import LabelRules
-from kmcl.methods.kmcl import PRESETS
 from kmcl.models.folder import ModelDescription, build_classifier, save_model
+from kmcl.options.methods import KMCL_PRESETS
 from kmcl.serving import load
 from kmcl.serving.engine import with_engine
 from kmcl.serving.engine_choice import Engine
@@ -113,7 +113,7 @@ def read_images(folder: Path) -> tuple[list[bytes], str]:
 
 def untrained(folder: Path, size: int) -> Path:
     rules = LabelRules(tuple(f"label {k}" for k in range(18)))
-    description = ModelDescription(rules, PRESETS["paper"], ENCODER, size)
+    description = ModelDescription(rules, KMCL_PRESETS["paper"], ENCODER, size)
     save_model(folder, build_classifier(description), description)
     return folder
 

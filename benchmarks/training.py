@@ -23,10 +23,11 @@ from kmcl.data import open_dataset
 from kmcl.data.loading import LoaderSettings, make_train_loader
 from kmcl.encoders.timm_encoder import build_encoder
 from kmcl.evaluation.label_rules import LabelRules
-from kmcl.methods import MethodOptions, find_method, read_options
-from kmcl.methods.kmcl import PRESETS
+from kmcl.methods import find_method
 from kmcl.models.classifier import Classifier
 from kmcl.models.folder import ModelDescription, build_classifier
+from kmcl.options import read_options
+from kmcl.options.methods import KMCL_PRESETS, MethodOptions
 from kmcl.runs.resolution import resolve_settings
 from kmcl.training.lightning import Callback
 from kmcl.training.optimisation import make_optimiser
@@ -218,7 +219,7 @@ def share_of_the_head() -> None:
     images = torch.randn(32, 3, 224, 224)
     targets = (torch.rand(32, 80) < 2.9 / 80).to(torch.int8)
     method = find_method("kmcl")
-    options = PRESETS["paper"]
+    options = KMCL_PRESETS["paper"]
     head = method.build_head(encoder, 80, options)
     spent = {"encoder": 0.0, "head": 0.0}
     for round_ in range(3):

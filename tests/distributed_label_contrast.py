@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from kmcl.encoders import EncoderFeatures
 from kmcl.encoders.timm_encoder import build_encoder
 from kmcl.methods import find_method
-from kmcl.methods.heads.label_contrast import ProjectedHead
-from kmcl.methods.mulsupcon import MulSupConOptions
+from kmcl.methods.mulsupcon import ProjectedHead
+from kmcl.options.methods import MulSupConOptions
 from random_inputs import make_targets
 from two_processes import Problem
 

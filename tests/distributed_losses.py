@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from kmcl.losses import kmcl_objective
-from kmcl.methods.kmcl.mixture_head import KernelMixtureHead
+from kmcl.methods.kmcl import KernelMixtureHead
 from random_inputs import make_targets
 from two_processes import Problem
 

@@ -13,9 +13,9 @@ from torch.distributed.tensor import DTensor
 
 from forked_processes import CONTEXT
 from kmcl.encoders.timm_encoder import build_encoder
-from kmcl.methods.bce import BceOptions
-from kmcl.methods.heads.linear import LinearHead
+from kmcl.methods.linear import LinearHead
 from kmcl.models.classifier import Classifier
+from kmcl.options.methods import BceOptions
 from kmcl.training.average import MovingAverage
 from kmcl.training.sharding import gather_whole, shard, without_weights
 

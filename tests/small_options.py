@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kmcl.methods import MethodOptions, find_method, read_options
+from kmcl.options import METHOD_OPTIONS, read_options
+from kmcl.options.methods import MethodOptions
 
 SMALL = {
     "kernel": "isotropic",
@@ -20,5 +21,5 @@ SMALL = {
 
 def small_options(method: str, **changes: Any) -> MethodOptions:
     """The method's options with those of `SMALL` that it has, then `changes`."""
-    known = find_method(method).option_names
+    known = METHOD_OPTIONS[method].option_names()
     return read_options({"name": method, **{k: v for k, v in SMALL.items() if k in known}, **changes})

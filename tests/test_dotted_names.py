@@ -1,4 +1,4 @@
-"""Every dotted name that the project writes as a string, such as `kmcl.methods.asl:METHOD`, is there.
+"""Every dotted name that the project writes as a string, such as `kmcl.data.readers.coco:READER`, is there.
 
 A name in a registry, in a list of modules to import beforehand or in `pyproject.toml` fails late, or
 silently, once what it names has moved.
@@ -64,7 +64,7 @@ def resolve(name: str) -> object:
 
 def test_every_dotted_name_is_there():
     found = [each for each in dotted_strings() if each[0] not in ENTRY_POINTS_ALONE]
-    assert {"kmcl.methods.asl:METHOD", "kmcl.cli.app:main", "kmcl.training.train"} <= {
+    assert {"kmcl.data.readers.coco:READER", "kmcl.cli.app:main", "kmcl.training.train"} <= {
         name for name, _ in found
     }
     for name, place in found:

@@ -22,8 +22,8 @@ from PIL import Image
 from kmcl.cli.missing_packages import EXTRA_OF_PACKAGE, explain_missing_package
 from kmcl.data import open_dataset
 from kmcl.evaluation.label_rules import LabelRules
-from kmcl.methods.kmcl import KmclOptions
 from kmcl.models.folder import ModelDescription, build_classifier
+from kmcl.options.methods import KmclOptions
 from kmcl.serving import Predictor
 from kmcl.serving.export import export_model
 

@@ -16,7 +16,9 @@ import pytest
 from PIL import Image
 
 from kmcl.errors import InputError
-from kmcl.methods import METHODS, Method
+from kmcl.methods import METHODS, LinearHead, Method, MethodOptions
+from kmcl.options import METHOD_OPTIONS, PART_OPTIONS
+from kmcl.posthoc import PARTS
 from kmcl.registry import Registry
 from prepared_program import Program
 
@@ -132,9 +134,33 @@ def test_a_broken_plug_in_is_named(monkeypatch):
         registry.find("loss")
 
 
+def test_a_method_for_an_earlier_version_is_told_what_to_give():
+    earlier = (
+        lambda: Method("summary", MethodOptions, LinearHead, print),
+        lambda: Method("summary", MethodOptions, head="a:Head", loss="a:loss"),
+        lambda: Method(MethodOptions, build_head="a:Head", compute_loss=print),
+    )
+    for make in earlier:
+        with pytest.raises(TypeError, match="build_head= and compute_loss=, each an object and no text"):
+            make()
+
+
+def test_options_are_those_of_the_methods_and_parts():
+    assert {name: method.options for name, method in METHODS.items()} == dict(METHOD_OPTIONS)
+    assert {name: part.Options for name, part in PARTS.items()} == dict(PART_OPTIONS)
+    assert list(METHODS) == list(METHOD_OPTIONS)
+
+
+def test_a_plug_in_without_options_is_named(monkeypatch):
+    registry: Registry[type] = Registry("method", "kmcl.methods", {}, type, attribute="options")
+    monkeypatch.setattr(Registry, "_installed", {"number": EntryPoint("number", "math:pi", "kmcl.methods")})
+    with pytest.raises(InputError, match="method 'number' must have options; math:pi is a float"):
+        registry.find("number")
+
+
 def test_a_plug_in_cannot_take_a_name_of_ours(monkeypatch):
     registry: Registry[Method] = Registry(
-        "method", "kmcl.methods", {"asl": "kmcl.methods.asl:METHOD"}, Method
+        "method", "kmcl.methods", {"asl": "kmcl.methods.linear:ASL"}, Method
     )
     monkeypatch.setattr(Registry, "_installed", {"asl": EntryPoint("asl", "math:pi", "kmcl.methods")})
     assert registry.find("asl") is METHODS["asl"]

@@ -11,7 +11,7 @@ import torch
 
 import kmcl
 from conftest import CHECKED
-from kmcl.methods.heads.residual_attention import residual_attention
+from kmcl.methods.csra import residual_attention
 
 SOURCE = Path(kmcl.__file__).parent
 

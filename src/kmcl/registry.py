@@ -18,15 +18,24 @@ class Registry(Mapping[str, Part], Generic[Part]):
 
     kind:    what a part is called in messages, as in "method"
     group:   the entry-point group in which other packages register theirs, as in "kmcl.methods"
-    builtin: the parts of this package, each as "module:attribute"; nothing is imported before it is used
+    builtin: the parts of this package; or "module:attribute" of each, which is imported when it is used
     expected: the class every part must be an instance of
+    attribute: what is taken of the object that an entry point names; None: the object itself
     """
 
-    def __init__(self, kind: str, group: str, builtin: Mapping[str, str], expected: type[Part]) -> None:
+    def __init__(
+        self,
+        kind: str,
+        group: str,
+        builtin: Mapping[str, str | Part],
+        expected: type[Part],
+        attribute: str | None = None,
+    ) -> None:
         self.kind = kind
         self.group = group
         self._builtin = dict(builtin)
         self._expected = expected
+        self._attribute = attribute
         self._loaded: dict[str, Part] = {}
 
     def __getitem__(self, name: str) -> Part:
@@ -58,7 +67,7 @@ class Registry(Mapping[str, Part], Generic[Part]):
     def _load(self, name: str) -> Part:
         part: object
         if name in self._builtin:
-            part = load_object(self._builtin[name])
+            part = _load_object(self._builtin[name])
         elif name in self._installed:
             part = self._load_installed(self._installed[name])
         else:
@@ -77,10 +86,15 @@ class Registry(Mapping[str, Part], Generic[Part]):
             raise InputError(
                 f"{self.kind} {entry.name!r} of {package} ({entry.value}) cannot be loaded: {error}"
             ) from error
-        return loaded
+        if self._attribute is None:
+            return loaded
+        if not hasattr(loaded, self._attribute):
+            found = f"{entry.value} is a {type(loaded).__name__}"
+            raise InputError(f"{self.kind} {entry.name!r} must have {self._attribute}; {found}")
+        return getattr(loaded, self._attribute)
 
 
-def load_object(target: Any) -> Any:
+def _load_object(target: Any) -> Any:
     """What "module:attribute" names, imported now; anything that is not text is returned as it is."""
     if not isinstance(target, str):
         return target

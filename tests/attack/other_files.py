@@ -14,7 +14,7 @@ from tiny_model import LABELS
 
 from kmcl.data import open_dataset
 from kmcl.evaluation.label_rules import LabelRules
-from kmcl.methods.label_statistics import read_word_vectors
+from kmcl.options.word_vectors import read_word_vectors
 from kmcl.reports.label_groups import read_groups
 from kmcl.reports.prediction_files import read_predictions
 from kmcl.reports.run_parts import RunParts

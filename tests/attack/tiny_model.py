@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from kmcl.evaluation.label_rules import LabelRules
-from kmcl.methods import read_options
 from kmcl.models.folder import ModelDescription, build_classifier
+from kmcl.options import read_options
 from kmcl.serving import Predictor
 
 LABELS = ("ant", "bee", "cat & dog", "emu")

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from kmcl.cli.app import main, make_app
 from kmcl.cli.settings_flags import NOT_FLAGS
 from kmcl.errors import InputError
-from kmcl.methods import METHODS
+from kmcl.options import METHOD_OPTIONS
 from kmcl.runs.presets import PRESETS
 from kmcl.runs.resolution import (
     BY_THE_RECIPE,
@@ -175,8 +175,8 @@ def test_common_settings_come_first_and_options_under_the_methods_that_have_them
     ]
     expected = [
         (name, f"--{option.replace('_', '-')}")
-        for name, method in METHODS.items()
-        for option in method.option_names
+        for name, options in METHOD_OPTIONS.items()
+        for option in options.option_names()
     ]
     assert sorted(shown) == sorted(expected)
     assert len(expected) > 30
@@ -189,7 +189,7 @@ def test_the_help_shows_the_defaults_that_result():
     shown = {flag[2:].replace("-", "_"): default for flag, default in lines}
     assert shown["negative_focus"] == "4.0; 1.0 with method aam"
     for preset in PRESETS:
-        for method in METHODS:
+        for method in METHOD_OPTIONS:
             given = read_given("digits", preset, flags={"method": method, "posthoc": "none"})
             left = set(given.left_to_the_run()) - {"recipe", "budget"}
             result = flat_values(given.settings())

@@ -12,10 +12,9 @@ from kmcl.errors import InputError
 from kmcl.evaluation.label_rules import LabelRules
 from kmcl.explain.evidence import label_evidence
 from kmcl.explain.saliency import enlarge, label_heat
-from kmcl.methods.asl import AslOptions
-from kmcl.methods.kmcl import PRESETS
 from kmcl.models.classifier import Classifier
 from kmcl.models.folder import ModelDescription, build_classifier
+from kmcl.options.methods import KMCL_PRESETS, AslOptions
 from kmcl.reports.explained import NamedImage, choose_labels, explain, overlay
 
 pytest.importorskip("captum", reason="saliency needs captum")
@@ -25,7 +24,7 @@ LABELS = ("a", "b", "c")
 
 def classifier_of(encoder: str, size: int, method: str = "kmcl") -> Classifier:
     torch.manual_seed(0)
-    options = PRESETS["paper"] if method == "kmcl" else AslOptions()
+    options = KMCL_PRESETS["paper"] if method == "kmcl" else AslOptions()
     classifier = build_classifier(ModelDescription(LabelRules(LABELS), options, encoder, size))
     for parameter in classifier.head.parameters():
         torch.nn.init.normal_(parameter, std=0.3)

@@ -21,7 +21,7 @@ from kmcl.kernels import (
 from kmcl.kernels.exponents import log_kernel_diagonal, log_kernel_scalar
 from kmcl.kernels.similarity import log_gaussian
 from kmcl.losses import contrastive_loss, kmcl_objective
-from kmcl.methods.kmcl.mixture_head import KernelMixtureHead
+from kmcl.methods.kmcl import KernelMixtureHead
 from random_inputs import make_mixture, make_targets
 
 

@@ -13,8 +13,8 @@ from kmcl.data import Dataset, open_dataset
 from kmcl.evaluation.label_rules import LabelRules
 from kmcl.labelling.audit import Audit, audit_dataset
 from kmcl.labelling.image_features import FeatureExtractor
-from kmcl.methods import read_options
 from kmcl.models.folder import ModelDescription, build_classifier, save_model
+from kmcl.options import read_options
 from mislabelled_squares import write_squares
 
 

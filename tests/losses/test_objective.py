@@ -17,7 +17,7 @@ from kmcl.losses import (
     kmcl_objective,
     reconstruction_loss,
 )
-from kmcl.methods.kmcl.mixture_head import KernelMixtureHead
+from kmcl.methods.kmcl import KernelMixtureHead
 from random_inputs import DEGENERATE_TARGETS, make_mixture, make_targets
 from reference import loops
 

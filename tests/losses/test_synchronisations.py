@@ -9,9 +9,9 @@ from kmcl.kernels import KERNELS
 from kmcl.kernels.targets import Targets, read_targets
 from kmcl.losses import asymmetric_loss, kmcl_objective
 from kmcl.losses.arguments import NonFiniteError, check_inputs
-from kmcl.methods.asl import AslOptions
-from kmcl.methods.heads.linear import asl_loss
+from kmcl.methods.linear import asl_loss
 from kmcl.methods.output import HeadOutput
+from kmcl.options.methods import AslOptions
 from random_inputs import make_mixture, make_targets
 from synchronisations import CountSynchronisations
 

@@ -13,7 +13,7 @@ import torch
 
 from kmcl.kernels import KERNELS
 from kmcl.losses import kmcl_objective
-from kmcl.methods.kmcl.mixture_head import KernelMixtureHead
+from kmcl.methods.kmcl import KernelMixtureHead
 
 TRACE = Path(__file__).with_name("trace.json")
 

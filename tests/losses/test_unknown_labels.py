@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from kmcl.losses.unknown_labels import complete_targets, largest_losses, weak_negative_weight
-from kmcl.methods import find_method, read_options
+from kmcl.methods import find_method
 from kmcl.methods.output import HeadOutput
+from kmcl.options import read_options
 from kmcl.runs.settings import DataSettings
 from kmcl.training.unknown_labels import UnknownLabels
 from random_inputs import make_targets

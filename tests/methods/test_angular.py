@@ -11,9 +11,9 @@ from torch.nn import functional
 from kmcl.encoders import EncoderFeatures
 from kmcl.encoders.timm_encoder import build_encoder
 from kmcl.kernels.targets import read_targets
-from kmcl.methods.aam import AamOptions
-from kmcl.methods.heads.angular import AngularHead, aam_loss, angular_margin_loss
+from kmcl.methods.aam import AngularHead, aam_loss, angular_margin_loss
 from kmcl.methods.output import HeadOutput
+from kmcl.options.methods import AamOptions
 from random_inputs import make_targets
 
 OPTIONS = [

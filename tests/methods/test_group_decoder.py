@@ -9,9 +9,9 @@ import torch
 
 from kmcl.encoders import EncoderFeatures
 from kmcl.encoders.timm_encoder import build_encoder
-from kmcl.methods.heads.group_decoder import GroupDecoderHead, group_logits
-from kmcl.methods.heads.transformer import AttentionLayer, grid_positions
-from kmcl.methods.mldecoder import MLDecoderOptions
+from kmcl.methods.layers import AttentionLayer, grid_positions
+from kmcl.methods.mldecoder import GroupDecoderHead, group_logits
+from kmcl.options.methods import MLDecoderOptions
 
 
 def test_group_layer_equals_loops():

@@ -9,9 +9,10 @@ import torch
 
 from kmcl.evaluation.label_rules import LabelRules
 from kmcl.losses import asymmetric_loss
-from kmcl.methods import find_method, read_options
-from kmcl.methods.kmcl import PRESETS, KmclOptions
+from kmcl.methods import find_method
 from kmcl.models.folder import ModelDescription, build_classifier, load_model, save_model
+from kmcl.options import read_options
+from kmcl.options.methods import KMCL_PRESETS, KmclOptions
 from random_inputs import make_targets
 
 NUM_LABELS = 3
@@ -83,7 +84,7 @@ def test_it_has_no_kernels(tmp_path: Path):
 
 
 def test_presets_differ_from_the_default_as_they_say():
-    default, kernels, paper = (PRESETS[name] for name in ("default", "kernels", "paper"))
+    default, kernels, paper = (KMCL_PRESETS[name] for name in ("default", "kernels", "paper"))
     assert kernels == default.model_copy(update={"kernel": "isotropic"})
     assert not default.has_kernels
     assert paper.has_kernels

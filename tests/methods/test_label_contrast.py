@@ -11,9 +11,9 @@ import torch
 from distributed_label_contrast import make_problem
 from kmcl.losses import asymmetric_loss
 from kmcl.methods import find_method
-from kmcl.methods.heads.label_contrast import label_contrastive_loss
-from kmcl.methods.mulsupcon import MulSupConOptions
+from kmcl.methods.mulsupcon import label_contrastive_loss
 from kmcl.methods.output import HeadOutput
+from kmcl.options.methods import MulSupConOptions
 from random_inputs import DEGENERATE_TARGETS, make_targets
 from two_processes import in_one_process, in_two_processes
 

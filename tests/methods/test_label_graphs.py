@@ -11,13 +11,12 @@ from kmcl.encoders import EncoderFeatures
 from kmcl.encoders.timm_encoder import build_encoder
 from kmcl.losses import asymmetric_loss
 from kmcl.methods import find_method
-from kmcl.methods.addgcn import AddGCNOptions
-from kmcl.methods.heads.dual_relation import DualRelationHead, half_resolution
-from kmcl.methods.heads.dynamic_graph import DynamicGraphHead, attended_label_features, image_graph
-from kmcl.methods.heads.graph_classifier import GraphClassifierHead, graph_convolution
-from kmcl.methods.mlgcn import MLGCNOptions
+from kmcl.methods.addgcn import DynamicGraphHead
+from kmcl.methods.layers import attended_label_features, graph_convolution, image_graph
+from kmcl.methods.mlgcn import GraphClassifierHead
 from kmcl.methods.output import HeadOutput
-from kmcl.methods.tdrg import TDRGOptions
+from kmcl.methods.tdrg import DualRelationHead, half_resolution
+from kmcl.options.methods import AddGCNOptions, MLGCNOptions, TDRGOptions
 from random_inputs import make_targets
 
 TDRG = TDRGOptions(graph_width=5, decoder_width=8)

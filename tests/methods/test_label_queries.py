@@ -6,8 +6,9 @@ import torch
 
 from kmcl.encoders import EncoderFeatures
 from kmcl.encoders.timm_encoder import build_encoder
-from kmcl.methods.heads.label_queries import LabelQueriesHead, label_logits
-from kmcl.methods.q2l import Q2LOptions
+from kmcl.methods.layers import label_logits
+from kmcl.methods.q2l import LabelQueriesHead
+from kmcl.options.methods import Q2LOptions
 
 
 def test_logits_equal_loops():

@@ -13,15 +13,10 @@ from kmcl.encoders.timm_encoder import build_encoder
 from kmcl.errors import InputError
 from kmcl.evaluation.label_rules import LabelRules
 from kmcl.methods import find_method
-from kmcl.methods.asl import AslOptions
-from kmcl.methods.label_statistics import (
-    conditional_frequencies,
-    read_word_vectors,
-    reweighted_graph,
-    set_label_statistics,
-)
-from kmcl.methods.mlgcn import MLGCNOptions
+from kmcl.methods.label_statistics import conditional_frequencies, reweighted_graph, set_label_statistics
+from kmcl.methods.mlgcn import mean_word_vectors
 from kmcl.models.folder import ModelDescription, build_classifier, load_model, save_model
+from kmcl.options.methods import AslOptions, MLGCNOptions
 from random_inputs import DEGENERATE_TARGETS, make_targets
 
 CASES = {"some unknown": make_targets(20, 4, unknown=0.3), **DEGENERATE_TARGETS}
@@ -48,7 +43,7 @@ def test_graph_by_hand():
 def test_word_vectors_of_names_and_of_their_words(tmp_path: Path):
     file = tmp_path / "vectors.txt"
     file.write_text("the 9 9\ncat 1 2\nDining 3 4\ntable 5 8\nhot-dog 0 1\nhot 7 7\n")
-    vectors = read_word_vectors(file, ("Cat", "dining_table", "hot-dog"))
+    vectors = mean_word_vectors(file, ("Cat", "dining_table", "hot-dog"))
     torch.testing.assert_close(vectors, torch.tensor([[1.0, 2.0], [4.0, 6.0], [0.0, 1.0]]))
 
 
@@ -57,6 +52,7 @@ def test_word_vectors_of_names_and_of_their_words(tmp_path: Path):
     [
         ("cat 1 2\n", r"vectors\.txt: has no vector for the words of label 'dog', 'two words'"),
         ("cat 1 2\ndog 1 2 3\n", r"line 2: 'dog' has 3 numbers; others have 2"),
+        ("cat\n", r"line 1: no numbers follow 'cat'"),
         ("cat 1 x\n", r"line 1: what follows 'cat' are not all numbers"),
     ],
 )
@@ -64,9 +60,9 @@ def test_unusable_word_vectors_are_named(text, message, tmp_path: Path):
     file = tmp_path / "vectors.txt"
     file.write_text(text)
     with pytest.raises(InputError, match=message):
-        read_word_vectors(file, ("cat", "dog", "two words"))
+        mean_word_vectors(file, ("cat", "dog", "two words"))
     with pytest.raises(InputError, match=r"missing\.txt: cannot be read: No such file"):
-        read_word_vectors(tmp_path / "missing.txt", ("cat",))
+        mean_word_vectors(tmp_path / "missing.txt", ("cat",))
 
 
 def test_statistics_are_saved_with_the_model(tmp_path: Path):

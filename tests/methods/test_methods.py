@@ -10,12 +10,11 @@ import torch
 from kmcl.errors import InputError
 from kmcl.evaluation.label_rules import LabelRules
 from kmcl.losses import asymmetric_loss
-from kmcl.methods import METHODS, find_method, read_options
-from kmcl.methods.bce import BceOptions
-from kmcl.methods.focal import FocalOptions
-from kmcl.methods.kmcl import PRESETS
+from kmcl.methods import METHODS, find_method
 from kmcl.methods.output import HeadOutput
 from kmcl.models.folder import ModelDescription, build_classifier, load_model, save_model
+from kmcl.options import METHOD_OPTIONS, read_options
+from kmcl.options.methods import KMCL_PRESETS, BceOptions, FocalOptions
 from random_inputs import make_targets
 from small_options import small_options
 
@@ -101,13 +100,13 @@ def test_terms_are_named():
 
 
 def test_the_paper_s_head_is_the_mixture_alone():
-    description = ModelDescription(LabelRules(("a", "b", "c")), PRESETS["paper"], "test_convnext", 32)
+    description = ModelDescription(LabelRules(("a", "b", "c")), KMCL_PRESETS["paper"], "test_convnext", 32)
     classifier = build_classifier(description)
     output, targets = classifier(torch.rand(4, 3, 32, 32)), make_targets(4, 3)
     assert not output.branches
     assert {name.split(".")[0] for name, _ in classifier.head.named_parameters()} == {"kernel_mixture"}
     assert output.logits is output.mixture.logits
-    terms = find_method("kmcl").compute_loss(output, targets, PRESETS["paper"])
+    terms = find_method("kmcl").compute_loss(output, targets, KMCL_PRESETS["paper"])
     torch.testing.assert_close(terms.named["classification"], asymmetric_loss(output.logits, targets))
 
 
@@ -193,7 +192,7 @@ def test_a_model_holds_its_own_options_and_no_others(name, tmp_path):
     classifier, description = make_classifier(name)
     save_model(tmp_path, classifier, description)
     saved = json.loads((tmp_path / "model.json").read_text())["method"]
-    assert set(saved) == {"name", *find_method(name).option_names}
+    assert set(saved) == {"name", *METHOD_OPTIONS[name].option_names()}
 
 
 def test_an_option_that_a_model_does_not_name_has_its_default(tmp_path):

@@ -8,7 +8,7 @@ import torch
 from kmcl.errors import InputError
 from kmcl.kernels import KERNELS, log_components, log_kernel
 from kmcl.losses import KMCLObjective
-from kmcl.methods.kmcl.mixture_head import KernelMixtureHead
+from kmcl.methods.kmcl import KernelMixtureHead, objective_settings
 from kmcl.runs.resolution import resolve_settings
 
 
@@ -113,7 +113,7 @@ def test_export():
 @pytest.mark.parametrize("preset", ["kernels", "paper", "released"])
 def test_presets_in_python_are_those_of_the_command_line(preset):
     settings = resolve_settings("digits", preset)
-    assert KMCLObjective.from_preset(preset).settings == settings.method.objective
+    assert KMCLObjective.from_preset(preset).settings == objective_settings(settings.method)
     head = KernelMixtureHead.from_preset(preset, 8, 3)
     assert head.kernel == settings.method.kernel
     assert head.normalise_dimension == settings.method.normalise_dimension

@@ -9,12 +9,8 @@ import torch
 
 from kmcl.encoders import EncoderFeatures
 from kmcl.encoders.timm_encoder import build_encoder
-from kmcl.methods.csra import CsraOptions
-from kmcl.methods.heads.residual_attention import (
-    ResidualAttentionHead,
-    attention_temperatures,
-    residual_attention,
-)
+from kmcl.methods.csra import ResidualAttentionHead, attention_temperatures, residual_attention
+from kmcl.options.methods import CsraOptions
 
 
 @pytest.mark.parametrize("temperature", [1.0, 4.0])

@@ -14,12 +14,11 @@ from kmcl.encoders.timm_encoder import build_encoder
 from kmcl.errors import InputError
 from kmcl.kernels import KERNELS
 from kmcl.methods import METHODS
-from kmcl.methods.asl import AslOptions
-from kmcl.methods.kmcl import KmclOptions
-from kmcl.methods.kmcl.mixture_head import KernelMixtureHead
+from kmcl.methods.kmcl import KernelMixtureHead
 from kmcl.models.complexity import Complexity, measure_complexity
 from kmcl.models.method_complexity import measure_method
 from kmcl.models.published_complexity import PUBLISHED, PublishedComplexity, published_counterpart
+from kmcl.options.methods import AslOptions, KmclOptions
 from kmcl.studies.published_tables import published_tables
 
 

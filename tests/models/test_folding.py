@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from kmcl.evaluation.label_rules import LabelRules
-from kmcl.methods import read_options
 from kmcl.models.classifier import Classifier
 from kmcl.models.folder import ModelDescription, build_classifier
 from kmcl.models.folding import fold_batch_norms
+from kmcl.options import read_options
 from kmcl.posthoc.frozen_gp import FrozenFeatureGP
 
 

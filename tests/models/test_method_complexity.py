@@ -7,12 +7,10 @@ import torch
 
 from kmcl.encoders.timm_encoder import build_encoder
 from kmcl.errors import InputError
-from kmcl.methods import METHODS, MethodOptions, find_method
-from kmcl.methods.asl import AslOptions
-from kmcl.methods.csra import CsraOptions
-from kmcl.methods.mldecoder import MLDecoderOptions
+from kmcl.methods import METHODS, find_method
 from kmcl.models.complexity import measure_complexity
 from kmcl.models.method_complexity import measure_method, measure_methods
+from kmcl.options.methods import AslOptions, CsraOptions, MethodOptions, MLDecoderOptions
 from small_options import small_options
 
 NUM_LABELS = 5

@@ -12,8 +12,8 @@ from kmcl.methods import METHODS
 from kmcl.models.description import FittedPart, ModelDescription
 from kmcl.models.folder import build_classifier, load_model, save_model
 from kmcl.models.folding import fold_batch_norms
+from kmcl.options import parse_parts, read_parts
 from kmcl.posthoc import PARTS, PosthocPart, find_part
-from kmcl.posthoc.registry import parse_parts, read_parts
 from random_inputs import make_targets
 from small_options import small_options
 

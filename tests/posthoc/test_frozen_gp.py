@@ -11,15 +11,9 @@ import torch
 from kmcl.encoders.timm_encoder import build_encoder
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
-from kmcl.posthoc.frozen_gp import (
-    DEFAULT_SMOOTHNESS,
-    SHRINKAGE,
-    SMOOTHNESS,
-    WEIGHTS,
-    FrozenFeatureGP,
-    FrozenGPOptions,
-)
-from kmcl.posthoc.registry import read_parts
+from kmcl.options import read_parts
+from kmcl.options.posthoc import FrozenGPOptions
+from kmcl.posthoc.frozen_gp import DEFAULT_SMOOTHNESS, SHRINKAGE, SMOOTHNESS, WEIGHTS, FrozenFeatureGP
 from kmcl.training.posthoc_fitting import auc_of_logits
 from random_inputs import make_targets
 

@@ -10,7 +10,8 @@ import torch
 
 from kmcl.evaluation.predictions import Predictions
 from kmcl.kernels import KernelMixture, pairwise_log_similarity
-from kmcl.posthoc.kernel_vote import SMOOTHING, KernelVote, KernelVoteOptions
+from kmcl.options.posthoc import KernelVoteOptions
+from kmcl.posthoc.kernel_vote import SMOOTHING, KernelVote
 from kmcl.training.posthoc_fitting import auc_of_logits
 from random_inputs import make_targets
 

@@ -16,8 +16,7 @@ from kmcl.errors import InputError
 from kmcl.evaluation.agreement import label_cooccurrence
 from kmcl.evaluation.predictions import Predictions
 from kmcl.kernels import KernelMixture, log_bhattacharyya
-from kmcl.methods.kmcl.mixture_head import KernelMixtureHead
-from kmcl.methods.kmcl.query_branch import QueryBranch
+from kmcl.methods.kmcl import KernelMixtureHead, QueryBranch
 from kmcl.reports.blocks import Section
 from kmcl.reports.label_groups import cluster_labels, read_groups
 from kmcl.reports.label_similarity import find_mixture, mean_similarity, probability_similarity

@@ -13,8 +13,8 @@ from kmcl.data.cooccurrence import find_cooccurring_labels
 from kmcl.data.dataset import Dataset, Split
 from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.predictions import Predictions
-from kmcl.methods.asl import AslOptions
 from kmcl.models.folder import ModelDescription
+from kmcl.options.methods import AslOptions
 from kmcl.reports.blocks import Gallery, Missing, Picture, Section, Table, Text
 from kmcl.reports.leaning import leaning_section
 from kmcl.reports.measured import Measured, measure

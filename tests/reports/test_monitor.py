@@ -20,8 +20,8 @@ from kmcl.errors import InputError
 from kmcl.evaluation.drift import predicted_images
 from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.predictions import Predictions
-from kmcl.methods import read_options
 from kmcl.models.folder import ModelDescription, save_description
+from kmcl.options import read_options
 from kmcl.reports.monitor import monitor
 from kmcl.reports.prediction_files import read_predictions
 from kmcl.serving import ImagePrediction, LabelPrediction

@@ -13,8 +13,8 @@ from PIL import Image
 
 from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.predictions import Predictions
-from kmcl.methods.kmcl import KmclOptions
 from kmcl.models.folder import ModelDescription, build_classifier, save_model
+from kmcl.options.methods import KmclOptions
 from kmcl.reports import write_report
 
 NUM_IMAGES, NUM_LABELS = 10_000, 80

@@ -18,8 +18,8 @@ from kmcl.errors import InputError
 from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.summary import choose_on_val, measure_splits, metrics_of
-from kmcl.methods.kmcl import KmclOptions
 from kmcl.models.folder import ModelDescription, build_classifier, save_model
+from kmcl.options.methods import KmclOptions
 from kmcl.runs.folder import RunFolder
 from kmcl.runs.resolution import resolve_settings
 from kmcl.serving.hub import is_hub_id, push

@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 import kmcl
 from kmcl.errors import InputError
 from kmcl.evaluation.label_rules import LabelRules
-from kmcl.methods.kmcl import KmclOptions
 from kmcl.models.folder import ModelDescription, build_classifier, load_model, save_model
+from kmcl.options.methods import KmclOptions
 from kmcl.serving.loading import load_in_torch
 
 DESCRIPTION = ModelDescription(

@@ -8,8 +8,8 @@ from kmcl.data.arrays import ArrayImages
 from kmcl.data.dataset import Split
 from kmcl.data.loading import LoaderSettings, make_eval_loader
 from kmcl.evaluation.label_rules import LabelRules
-from kmcl.methods.kmcl import KmclOptions
 from kmcl.models.folder import ModelDescription, build_classifier
+from kmcl.options.methods import KmclOptions
 from kmcl.training.inference import predict_split
 
 

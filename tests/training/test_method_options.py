@@ -12,10 +12,9 @@ from safetensors.torch import load_file
 from kmcl.data.readers.digits import DIGIT_LABELS
 from kmcl.encoders.weights import default_weights
 from kmcl.errors import InputError
-from kmcl.methods import METHODS, find_method
-from kmcl.methods.kmcl.method import OF_KERNELS
-from kmcl.methods.mlgcn import MLGCNOptions
 from kmcl.models.folder import read_description
+from kmcl.options import METHOD_OPTIONS
+from kmcl.options.methods import OF_KERNELS, MLGCNOptions
 from kmcl.runs.folder import RunFolder
 from kmcl.runs.resolution import flat_values, resolve_settings, settings_from_values
 from kmcl.training.train import train
@@ -50,7 +49,7 @@ CHANGED: dict[str, Any] = {
     "angular_margin": 0.3,
     "positive_share": 0.6,
 }
-OPTIONS = [(method, option) for method in METHODS for option in find_method(method).option_names]
+OPTIONS = [(name, option) for name, method in METHOD_OPTIONS.items() for option in method.option_names()]
 
 
 @pytest.mark.parametrize(("method", "option"), OPTIONS)
@@ -58,7 +57,7 @@ def test_an_option_has_the_value_of_its_setting(method: str, option: str):
     needed = {"kernel": "isotropic"} if method == "kmcl" and option in OF_KERNELS else {}
     changed = resolve_settings("digits", flags={"method": method, **needed, option: CHANGED[option]})
     plain = resolve_settings("digits", flags={"method": method, **needed})
-    assert type(changed.method) is find_method(method).options
+    assert type(changed.method) is METHOD_OPTIONS[method]
     assert getattr(changed.method, option) == CHANGED[option] != getattr(plain.method, option)
     others = {"exclude": {option}}
     assert changed.method.model_dump(**others) == plain.method.model_dump(**others)
@@ -128,7 +127,7 @@ def test_an_option_that_no_method_has_is_refused():
 def test_the_presets_options_are_for_the_methods_that_have_them():
     mulsupcon = resolve_settings("digits", "released", flags={"method": "mulsupcon"}).method
     assert (mulsupcon.contrastive_weight, mulsupcon.temperature) == (1 / 64, 0.17)
-    assert resolve_settings("digits", "paper", flags={"method": "bce"}).method == find_method("bce").options()
+    assert resolve_settings("digits", "paper", flags={"method": "bce"}).method == METHOD_OPTIONS["bce"]()
 
 
 def write_vectors(file: Path) -> torch.Tensor:

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from kmcl.evaluation.label_rules import LabelRules
-from kmcl.methods.kmcl import KmclOptions
 from kmcl.models.folder import ModelDescription, build_classifier
+from kmcl.options.methods import KmclOptions
 from kmcl.runs.resolution import resolve_settings
 from kmcl.training.optimisation import make_optimiser, parameter_groups
 

@@ -45,8 +45,8 @@ def import_released(
     names = None if labels is None else _read_labels(labels)
 
     from kmcl.interop.released import import_released as read_released
-    from kmcl.methods.kmcl import KmclOptions
     from kmcl.models.folder import save_model
+    from kmcl.options.methods import KmclOptions
 
     classifier, description = read_released(
         checkpoint, dataset=dataset, labels=names, image_size=image_size, threshold=threshold

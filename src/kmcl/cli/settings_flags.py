@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple, Optional, get_type_hints
 
 import typer
 
-from kmcl.methods import METHODS
+from kmcl.options import METHOD_OPTIONS
 from kmcl.runs.presets import PRESETS
 from kmcl.runs.resolution import DEFAULT_METHOD, FLAT_NAMES, default_values
 from kmcl.runs.settings import GROUPS
@@ -69,7 +69,8 @@ def setting_flags() -> list[Flag]:
 
 def shown_defaults() -> dict[str, str]:
     """What the help shows as default of each flag, as in "4.0; 1.0 with method aam"."""
-    values = {(method, preset): default_values(method, preset) for method in METHODS for preset in PRESETS}
+    cases = [(method, preset) for method in METHOD_OPTIONS for preset in PRESETS]
+    values = {case: default_values(*case) for case in cases}
     shown = {}
     for flag in setting_flags():
         of = {case: found[flag.name] for case, found in values.items() if case[0] in flag.methods}
@@ -99,7 +100,7 @@ def _group_flags() -> Iterator[Flag]:
 
 
 def _choice_flags() -> Iterator[Flag]:
-    methods = ", ".join(METHODS)
+    methods = ", ".join(METHOD_OPTIONS)
     yield Flag("method", str, methods, "Common settings")
     yield Flag(
         "posthoc",
@@ -113,11 +114,11 @@ def _choice_flags() -> Iterator[Flag]:
 def _option_flags() -> Iterator[Flag]:
     """Each option once, in the panel of the methods that have it."""
     owners: dict[str, list[str]] = {}
-    for method_name, method in METHODS.items():
-        for option in method.option_names:
-            owners.setdefault(option, []).append(method_name)
+    for method, options in METHOD_OPTIONS.items():
+        for option in options.option_names():
+            owners.setdefault(option, []).append(method)
     for option, methods in sorted(owners.items(), key=lambda item: (len(item[1]) > 1, item[1])):
-        fields = [METHODS[name].options.model_fields[option] for name in methods]
+        fields = [METHOD_OPTIONS[name].model_fields[option] for name in methods]
         annotations = {str(field.annotation) for field in fields}
         # Two methods may give a name different types; then the text is converted by the method's own model.
         annotation = fields[0].annotation if len(annotations) == 1 else str

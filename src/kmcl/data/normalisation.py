@@ -16,9 +16,6 @@ IDENTITY = "identity"
 NORMALISATIONS = ("encoder", "imagenet", "dataset")
 """Normalisations by name; any other is given as numbers."""
 
-STAGES_WITH_STATISTICS = 3
-"""How many of the last tapped stages `StageTaps.statistics` describes."""
-
 
 def check_image_shape(in_channels: int, image_size: int | None) -> None:
     if in_channels not in (1, 3):

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from kmcl.data.normalisation import STAGES_WITH_STATISTICS
 from kmcl.errors import InputError
+from kmcl.options.posthoc import STAGES_WITH_STATISTICS
 from kmcl.shapes import Float
 
 __all__ = [

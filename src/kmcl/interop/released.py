@@ -25,11 +25,9 @@ from kmcl.evaluation.label_rules import LabelRules
 from kmcl.interop.released_datasets import IMAGENET_MEAN, IMAGENET_STD, RELEASED_DATASETS
 from kmcl.interop.released_names import find_encoder, rename_body
 from kmcl.kernels import KERNELS
-from kmcl.methods import MethodOptions
-from kmcl.methods.asl import AslOptions
-from kmcl.methods.kmcl import PRESETS
 from kmcl.models.classifier import Classifier
 from kmcl.models.folder import ModelDescription, build_classifier
+from kmcl.options.methods import KMCL_PRESETS, AslOptions, MethodOptions
 
 DEFAULT_THRESHOLD = 0.8
 """At which both code bases measure precision and recall; the asymmetric loss raises scores."""
@@ -168,7 +166,7 @@ def _kernel_mixture_head(tensors: Mapping[str, Tensor]) -> _Head:
                 if len(next(iter(layer.values()))) == num_labels * feature_dim:
                     layer = {name: _labels_first(tensor, num_labels) for name, tensor in layer.items()}
                 state |= layer
-            options = PRESETS["released"].model_copy(update={"kernel": kernel})
+            options = KMCL_PRESETS["released"].model_copy(update={"kernel": kernel})
             return _Head(options, num_labels, state)
     raise InputError(
         f"its {num_means} means and {num_variances} variances for {num_labels} labels fit none of "

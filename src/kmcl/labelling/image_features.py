@@ -22,8 +22,9 @@ from kmcl.encoders.stages import statistics_of
 from kmcl.errors import InputError
 from kmcl.features.runtime import RuntimeName, can_use_onnxruntime
 from kmcl.features.store import FeatureCache
-from kmcl.methods import find_method, read_options
+from kmcl.methods import find_method
 from kmcl.models.classifier import Classifier
+from kmcl.options import read_options
 from kmcl.posthoc.frozen_gp import MainDirections, main_directions
 from kmcl.progress import WorkProgress
 from kmcl.training.recipes import default_frozen_stages

@@ -1,43 +1,16 @@
-"""The interface of a method: its options, head, loss, and default post-hoc parts.
-
-Nothing here needs torch: the command line reads every method's options to build its flags.
-"""
+"""The interface of a method: the class of its options, its head and its loss."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
 
-from kmcl.registry import load_object
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from kmcl.encoders import Encoder
-    from kmcl.methods.output import HeadOutput
-
-
-class MethodOptions(BaseModel):
-    """Options of a method. Each method has a subclass that declares its `name` as a literal.
-
-    Every field but `name` becomes a flag of `kmcl train`, and is saved with the model.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str
-
-    def resolved(self, *, pretrained: bool, labels: tuple[str, ...]) -> Self:
-        """The options with those resolved that depend on the data or the encoder's initial weights."""
-        return self
-
-    def for_model(self) -> Self:
-        """The options saved with a model, without paths that only training reads."""
-        return self
+from kmcl.encoders import Encoder
+from kmcl.methods.output import HeadOutput
+from kmcl.options.methods import MethodOptions
 
 
 class LossTerms(NamedTuple):
@@ -51,41 +24,25 @@ class LossTerms(NamedTuple):
 class Method:
     """One method of multi-label classification.
 
-    summary: one line for the help
-    options: the class of its options
-    head:    builds the head, `(encoder, num_labels, options) -> nn.Module`
-    loss:    `(HeadOutput, targets, options) -> LossTerms`
-    posthoc: names of its default post-hoc parts, in order
-    posthoc_without_frozen_stages: the same for an encoder without frozen stages; None: those of `posthoc`
-             that need none
-    needs_feature_map: whether its head has nothing to do without the positions of a feature map
-
-    `head` and `loss` are given as they are or as "module:attribute", which is imported when it is used.
+    options:      the class of its options, whose attributes say which post-hoc parts it has by default
+    build_head:   the class of its head, or what builds one: `(encoder, num_labels, options) -> nn.Module`
+    compute_loss: `(HeadOutput, targets, options) -> LossTerms`
     """
 
-    summary: str
     options: type[MethodOptions]
-    head: str | Callable[..., Any]
-    loss: str | Callable[..., Any]
-    posthoc: tuple[str, ...] = ()
-    posthoc_without_frozen_stages: tuple[str, ...] | None = None
-    needs_feature_map: bool = False
+    build_head: Callable[[Encoder, int, Any], nn.Module]
+    compute_loss: Callable[[HeadOutput, Any, Any], LossTerms]
 
-    @property
-    def name(self) -> str:
-        name: str = self.options.model_fields["name"].default
-        return name
-
-    @property
-    def option_names(self) -> tuple[str, ...]:
-        return tuple(name for name in self.options.model_fields if name != "name")
-
-    @cached_property
-    def build_head(self) -> Callable[[Encoder, int, Any], nn.Module]:
-        build: Callable[[Encoder, int, Any], nn.Module] = load_object(self.head)
-        return build
-
-    @cached_property
-    def compute_loss(self) -> Callable[[HeadOutput, Tensor, Any], LossTerms]:
-        compute: Callable[[HeadOutput, Tensor, Any], LossTerms] = load_object(self.loss)
-        return compute
+    def __new__(cls, *values: object, **named: object) -> Self:
+        names = [field.name for field in fields(cls)]
+        given = dict(zip(names, values, strict=False)) | named
+        if (
+            len(values) > len(names)
+            or given.keys() - names
+            or any(isinstance(value, str) for value in given.values())
+        ):  # for an earlier version
+            raise TypeError(
+                "a Method has options=, build_head= and compute_loss=, each an object and no text; posthoc, "
+                "posthoc_without_frozen_stages and needs_feature_map are attributes of the class of options"
+            )
+        return super().__new__(cls)

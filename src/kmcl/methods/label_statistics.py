@@ -6,15 +6,11 @@ from it is stored in buffers, saved with the model: loading a model needs no tra
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
-from kmcl.errors import InputError
 from kmcl.kernels.targets import read_targets
 from kmcl.shapes import Float
 
@@ -64,47 +60,3 @@ def reweighted_graph(
     count = is_neighbour.sum(dim=1, keepdim=True)
     own = torch.where(count > 0, 1 - neighbour_weight, 1.0)
     return torch.where(is_self, own, neighbour_weight * is_neighbour / count.clamp(min=1))
-
-
-@lru_cache(maxsize=1)  # their width is needed to build the head, before the head reads them
-def read_word_vectors(path: Path, labels: tuple[str, ...]) -> Float[Tensor, "L E"]:
-    """The vectors of the labels' names from a text file as GloVe's: a word and its numbers on each line.
-
-    A label gets the vector of its whole name if the file has one, else the mean of the vectors of its words.
-    """
-    names = {label: (label.lower(), *re.findall(r"[^\W_]+", label.lower())) for label in labels}
-    wanted = {word for words in names.values() for word in words}
-    found: dict[str, list[float]] = {}
-    width = None
-    try:
-        with path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):
-                word, _, numbers = line.rstrip().partition(" ")
-                if word.lower() not in wanted or word.lower() in found:
-                    continue
-                found[word.lower()] = vector = _numbers(path, number, word, numbers)
-                width = width or len(vector)
-                if len(vector) != width:
-                    raise InputError(
-                        f"{path}, line {number}: {word!r} has {len(vector)} numbers; others have {width}"
-                    )
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is not UTF-8 text (byte {error.start})") from error
-    vectors = {label: [found[word] for word in words if word in found] for label, words in names.items()}
-    missing = [label for label, known in vectors.items() if not known]
-    if missing:
-        raise InputError(f"{path}: has no vector for the words of label {', '.join(map(repr, missing))}")
-    rows = [
-        torch.tensor(found.get(label.lower()) or vectors[label]).view(-1, width or 1).mean(dim=0)
-        for label in labels
-    ]
-    return torch.stack(rows)
-
-
-def _numbers(path: Path, line: int, word: str, text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split()]
-    except ValueError:
-        raise InputError(f"{path}, line {line}: what follows {word!r} are not all numbers") from None

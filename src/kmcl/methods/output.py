@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from kmcl.encoders import EncoderFeatures
 from kmcl.kernels import KernelMixture
 from kmcl.shapes import Float
-
-if TYPE_CHECKING:
-    from kmcl.encoders import EncoderFeatures
 
 
 class HeadOutput(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any
 from kmcl.data.normalisation import IDENTITY
 from kmcl.errors import InputError
 from kmcl.evaluation.label_rules import LabelRules, check_numbers
-from kmcl.methods import MethodOptions
+from kmcl.options.methods import MethodOptions
 from kmcl.posthoc import find_part
 from kmcl.posthoc.added_labels import SOURCES, AddedSizes
 

@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from kmcl.encoders import open_encoder
 from kmcl.errors import InputError
 from kmcl.evaluation.label_rules import LabelRules
-from kmcl.methods import find_method, read_options
+from kmcl.methods import find_method
 from kmcl.models.classifier import Classifier
 from kmcl.models.description import ModelDescription, check_description, read_posthoc
+from kmcl.options import read_options
 from kmcl.posthoc import find_part
 from kmcl.posthoc.added_labels import AddedLabels, AddedSizes
 from kmcl.storage.atomic import write_bytes, write_text

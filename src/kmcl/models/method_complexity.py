@@ -9,8 +9,7 @@ import torch
 
 from kmcl.errors import InputError
 from kmcl.kernels import KERNELS, kernel_family
-from kmcl.methods import METHODS, MethodOptions, find_method, read_options
-from kmcl.methods.kmcl import KmclOptions
+from kmcl.methods import METHODS, find_method
 from kmcl.models.complexity import (
     Complexity,
     EncoderCount,
@@ -18,6 +17,8 @@ from kmcl.models.complexity import (
     measure_complexity,
     unallocated_encoder,
 )
+from kmcl.options import read_options
+from kmcl.options.methods import KmclOptions, MethodOptions
 
 
 class MeasuredMethod(NamedTuple):

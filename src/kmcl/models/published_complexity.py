@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kmcl.methods import MethodOptions
-from kmcl.methods.asl import AslOptions
-from kmcl.methods.csra import CsraOptions
-from kmcl.methods.kmcl import KmclOptions
-from kmcl.methods.mlgcn import MLGCNOptions
-from kmcl.methods.tdrg import TDRGOptions
 from kmcl.models.complexity import Complexity, unallocated_encoder
 from kmcl.models.method_complexity import measure_method
+from kmcl.options.methods import (
+    AslOptions,
+    CsraOptions,
+    KmclOptions,
+    MethodOptions,
+    MLGCNOptions,
+    TDRGOptions,
+)
 
 __all__ = ["PUBLISHED", "PublishedComplexity", "published_counterpart"]
 

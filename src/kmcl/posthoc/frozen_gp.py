@@ -10,14 +10,13 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from kmcl.data.normalisation import STAGES_WITH_STATISTICS
 from kmcl.encoders import Encoder, EncoderFeatures, StageTaps
 from kmcl.encoders.stages import cell_means, statistics_of
 from kmcl.kernels.precision import at_least_float32, without_autocast
 from kmcl.kernels.targets import read_targets
 from kmcl.methods.output import HeadOutput
+from kmcl.options.posthoc import STAGES_WITH_STATISTICS, FrozenGPOptions
 from kmcl.posthoc.interface import CHANCE, PosthocPart
-from kmcl.posthoc.options import FrozenGPOptions
 from kmcl.shapes import Float, Num
 
 Entry = TypeVar("Entry")

@@ -6,20 +6,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from kmcl.posthoc.options import PosthocOptions
+from kmcl.encoders import EncoderFeatures
+from kmcl.methods.output import HeadOutput
+from kmcl.options.posthoc import PosthocOptions
 from kmcl.shapes import Float, Num
-
-if TYPE_CHECKING:
-    from kmcl.encoders import EncoderFeatures
-    from kmcl.methods.output import HeadOutput
-
 
 CHANCE = 0.005
 """Of the score on val: a smaller difference does not show that a part helps, or does harm."""

@@ -11,8 +11,8 @@ from kmcl.encoders import Encoder, EncoderFeatures
 from kmcl.kernels.precision import at_least_float32, without_autocast
 from kmcl.kernels.targets import read_targets
 from kmcl.methods.output import HeadOutput
+from kmcl.options.posthoc import KernelVoteOptions
 from kmcl.posthoc.interface import CHANCE, PosthocPart
-from kmcl.posthoc.options import KernelVoteOptions
 from kmcl.shapes import Float, Num
 
 SMOOTHING = 1e-3

@@ -13,10 +13,10 @@ from torch.nn import functional
 from kmcl.encoders import Encoder, EncoderFeatures
 from kmcl.kernels.precision import at_least_float32, without_autocast
 from kmcl.methods.output import HeadOutput
+from kmcl.options.posthoc import UnfamiliarityOptions
 from kmcl.posthoc.direction_residual import DirectionResidual
 from kmcl.posthoc.gaussian_distance import GaussianDistance
 from kmcl.posthoc.interface import PosthocPart
-from kmcl.posthoc.options import UnfamiliarityOptions
 from kmcl.posthoc.val_shares import ValShares
 from kmcl.shapes import Float, Num
 

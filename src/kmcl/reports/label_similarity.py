@@ -10,8 +10,7 @@ from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import Values
 from kmcl.kernels import KernelMixture, log_bhattacharyya_diagonal, log_bhattacharyya_isotropic
-from kmcl.methods.kmcl.mixture_head import KernelMixtureHead
-from kmcl.methods.kmcl.query_branch import QueryBranch
+from kmcl.methods.kmcl import KernelMixtureHead, QueryBranch
 from kmcl.models.classifier import Classifier
 
 MOST_ELEMENTS = 1_500_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kmcl.methods.kmcl import PRESETS as KMCL_PRESETS
+from kmcl.options.methods import KMCL_PRESETS
 
 _AS_PRINTED: dict[str, Any] = {
     "recipe": "paper",

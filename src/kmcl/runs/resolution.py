@@ -17,10 +17,9 @@ from pydantic import ValidationError
 
 from kmcl.data.normalisation import IDENTITY
 from kmcl.errors import InputError, suggest
-from kmcl.methods import METHODS, find_method, methods_with
-from kmcl.methods.interface import Method
-from kmcl.posthoc.options import PosthocOptions
-from kmcl.posthoc.registry import find_options, parse_parts, read_parts
+from kmcl.options import METHOD_OPTIONS, PART_OPTIONS, methods_with, parse_parts, read_parts
+from kmcl.options.methods import MethodOptions
+from kmcl.options.posthoc import PosthocOptions
 from kmcl.runs.presets import PRESETS, preset_options, preset_values
 from kmcl.runs.settings import GROUPS, TrainingSettings
 
@@ -48,7 +47,7 @@ FLAT_NAMES: dict[str, tuple[str, str]] = {
 
 def setting_names() -> list[str]:
     """All flat names, including the options of all methods."""
-    options = dict.fromkeys(name for method in METHODS.values() for name in method.option_names)
+    options = dict.fromkeys(name for method in METHOD_OPTIONS.values() for name in method.option_names())
     return [*FLAT_NAMES, "method", "posthoc", *options]
 
 
@@ -175,15 +174,15 @@ def settings_from_values(
     have it. `options` have defaults for the methods that have them.
     """
     name = values.get("method") or DEFAULT_METHOD
-    method = find_method(name)
+    method = METHOD_OPTIONS.find(name)
     nested: dict[str, Any] = {group: {} for group in GROUPS}
-    of_method = {key: value for key, value in (options or {}).items() if key in method.option_names}
+    of_method = {key: value for key, value in (options or {}).items() if key in method.option_names()}
     for key, value in values.items():
         if key in FLAT_NAMES:
             group, field = FLAT_NAMES[key]
             nested[group][field] = value
         elif key not in ("method", "posthoc"):
-            if key not in method.option_names and not methods_with(key):
+            if key not in method.option_names() and not methods_with(key):
                 raise InputError(f"{source}: unknown setting {key!r}{suggest(key, setting_names())}")
             of_method[key] = value
     if "spec" not in nested["data"]:
@@ -194,7 +193,7 @@ def settings_from_values(
     if settings.encoder.name == IDENTITY and method.needs_feature_map:
         raise InputError(
             f"{source}: method {name} reads a feature map, and feature vectors have none; use "
-            f"{', '.join(each for each, other in METHODS.items() if not other.needs_feature_map)}"
+            f"{', '.join(each for each, other in METHOD_OPTIONS.items() if not other.needs_feature_map)}"
         )
     _check_cached_views(settings, source)
     return settings
@@ -280,14 +279,15 @@ def _read_yaml(path: Path) -> dict[Any, Any]:
     return values
 
 
-def _posthoc(chosen: Any, method: Method, encoder: Mapping[str, Any]) -> tuple[Any, ...]:
+def _posthoc(chosen: Any, method: type[MethodOptions], encoder: Mapping[str, Any]) -> tuple[Any, ...]:
     """The parts with their options: those chosen, else the method's defaults for this encoder."""
     frozen = bool(encoder.get("frozen_stages"))
     if chosen is None:
         names: Iterable[str] = method.posthoc
-        if not frozen:
-            own = method.posthoc_without_frozen_stages
-            names = own if own is not None else [n for n in names if not find_options(n).needs_frozen_stages]
+        if not frozen and method.posthoc_without_frozen_stages is not None:
+            names = method.posthoc_without_frozen_stages
+        elif not frozen:
+            names = [name for name in names if not PART_OPTIONS.find(name).needs_frozen_stages]
         return read_parts({"name": name} for name in names)
     if not isinstance(chosen, str | list | tuple):
         raise InputError(f"posthoc must be names of parts or none; got {chosen!r}")

@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validat
 from kmcl.data.normalisation import parse_normalisation
 from kmcl.durations import Duration
 from kmcl.evaluation.guarantee import GuaranteeWish
-from kmcl.methods import MethodOptions, read_options
-from kmcl.posthoc.options import PosthocOptions
-from kmcl.posthoc.registry import read_parts
+from kmcl.options import read_options, read_parts
+from kmcl.options.methods import MethodOptions
+from kmcl.options.posthoc import PosthocOptions
 
 LOGS = ("tensorboard", "mlflow", "wandb", "csv")
 

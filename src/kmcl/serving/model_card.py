@@ -11,8 +11,8 @@ from typing import Any
 
 from kmcl.data.normalisation import IDENTITY
 from kmcl.errors import InputError
-from kmcl.methods.kmcl import KmclOptions
 from kmcl.models.folder import ModelDescription
+from kmcl.options.methods import KmclOptions
 from kmcl.runs.folder import RunFolder
 from kmcl.runs.settings import TrainingSettings
 

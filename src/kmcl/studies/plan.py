@@ -12,8 +12,7 @@ import yaml
 
 from kmcl.data.spec import short_name
 from kmcl.errors import InputError, suggest
-from kmcl.methods import find_method, methods_with
-from kmcl.posthoc.registry import read_parts
+from kmcl.options import METHOD_OPTIONS, methods_with, read_parts
 from kmcl.runs.dataset import open_whole, take_part
 from kmcl.runs.folder import TABLE_FILE, RunFolder
 from kmcl.runs.resolution import (
@@ -286,7 +285,7 @@ def _of_no_method(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_methods(values: Mapping[str, Any], methods: Iterable[str]) -> dict[str, Any]:
-    options = {name for method in methods for name in find_method(method).option_names}
+    options = {name for method in methods for name in METHOD_OPTIONS[method].option_names()}
     return {
         name: value
         for name, value in values.items()

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from kmcl.durations import spell_duration
-from kmcl.methods import MethodOptions
 from kmcl.models.classifier import Classifier
 from kmcl.models.description import ModelDescription
 from kmcl.models.folder import DESCRIPTION_FILE
+from kmcl.options.methods import MethodOptions
 from kmcl.runs.folder import RunFolder
 from kmcl.runs.settings import TrainingSettings
 from kmcl.training.candidates import SHARE_OF_FEATURES

@@ -15,10 +15,11 @@ from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import mean_average_precision
 from kmcl.features.batches import Features
 from kmcl.features.store import FeatureCache
-from kmcl.methods import find_method, read_options
+from kmcl.methods import find_method
 from kmcl.models.classifier import Classifier
 from kmcl.models.description import FittedPart, ModelDescription
 from kmcl.models.folder import save_model
+from kmcl.options import read_options
 from kmcl.posthoc.frozen_gp import FrozenFeatureGP
 from kmcl.runs.settings import TrainingSettings
 from kmcl.training.finalise import completed_rules

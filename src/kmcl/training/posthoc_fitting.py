@@ -12,9 +12,9 @@ from kmcl.encoders import Encoder, EncoderFeatures
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import mean_area_under_roc
 from kmcl.methods.output import HeadOutput
+from kmcl.options.posthoc import PosthocOptions
 from kmcl.posthoc import find_part
 from kmcl.posthoc.interface import PosthocPart
-from kmcl.posthoc.options import PosthocOptions
 from kmcl.training.unknown_labels import IGNORED, UnknownLabels
 
 

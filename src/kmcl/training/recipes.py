@@ -25,7 +25,7 @@ from kmcl.durations import parse_duration, spell_duration
 from kmcl.encoders.offline_weights import PACKAGES
 from kmcl.encoders.weights import default_weights
 from kmcl.errors import InputError
-from kmcl.methods import find_method
+from kmcl.options import METHOD_OPTIONS
 from kmcl.runs.resolution import DEFAULT_METHOD
 from kmcl.runs.vector_recipe import choose_for_vectors, names_vectors, vector_values
 from kmcl.training.candidates import (
@@ -164,7 +164,7 @@ def with_parts(values: Mapping[str, Any], *, grey: bool) -> dict[str, Any]:
     the place of a feature does: they are taken alike (docs/research/default.md).
     """
     values = dict(values)
-    parts = find_method(values.get("method") or DEFAULT_METHOD).posthoc
+    parts = METHOD_OPTIONS.find(values.get("method") or DEFAULT_METHOD).posthoc
     if not grey or values["recipe"] != "cached" or PROCESS not in parts:
         return values
     if not trains_more_stages(values["encoder"], values["frozen_stages"]):

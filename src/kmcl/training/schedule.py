@@ -28,8 +28,9 @@ from kmcl.data.loading import BatchLoader
 from kmcl.errors import InputError
 from kmcl.evaluation.ranking import mean_average_precision
 from kmcl.losses.arguments import NonFiniteError
-from kmcl.methods import MethodOptions, find_method
+from kmcl.methods import find_method
 from kmcl.models.classifier import Classifier
+from kmcl.options.methods import MethodOptions
 from kmcl.progress import WorkProgress
 from kmcl.runs.settings import OptimisationSettings
 from kmcl.storage.atomic import write_json

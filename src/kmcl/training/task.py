@@ -15,9 +15,10 @@ from kmcl.data.dataset import Split
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import mean_area_under_roc, mean_average_precision
 from kmcl.losses.arguments import NonFiniteError
-from kmcl.methods import LossTerms, MethodOptions, find_method
+from kmcl.methods import LossTerms, find_method
 from kmcl.methods.output import HeadOutput
 from kmcl.models.classifier import Classifier
+from kmcl.options.methods import MethodOptions
 from kmcl.runs.settings import OptimisationSettings
 from kmcl.training.average import MovingAverage
 from kmcl.training.checkpoints import ends_section

@@ -25,7 +25,6 @@ from kmcl.data.vectors import feature_dim
 from kmcl.encoders.weights import default_weights
 from kmcl.evaluation.label_hierarchy import parent_rows
 from kmcl.evaluation.label_rules import LabelRules
-from kmcl.methods import MethodOptions
 from kmcl.methods.label_statistics import set_label_statistics
 from kmcl.models.classifier import Classifier
 from kmcl.models.folder import (
@@ -33,6 +32,7 @@ from kmcl.models.folder import (
     build_classifier,
     save_model,
 )
+from kmcl.options.methods import MethodOptions
 from kmcl.runs.dataset import open_run_dataset
 from kmcl.runs.folder import RunFolder
 from kmcl.runs.settings import TrainingSettings

@@ -9,10 +9,8 @@ from torch import nn
 from kmcl.data import Dataset, Reader, ReaderOptions, Split
 from kmcl.data.arrays import ArrayImages
 from kmcl.encoders import EncoderFactory
-from kmcl.methods import LossTerms, Method, MethodOptions
-from kmcl.methods.output import HeadOutput
-from kmcl.posthoc.interface import PosthocPart
-from kmcl.posthoc.options import PosthocOptions
+from kmcl.methods import HeadOutput, LossTerms, Method, MethodOptions
+from kmcl.posthoc import PosthocOptions, PosthocPart
 
 
 class ScaledOptions(MethodOptions):
@@ -34,7 +32,7 @@ def scaled_loss(output, targets, options):
     return LossTerms(loss, {"classification": loss})
 
 
-METHOD = Method("linear head whose logits are scaled", ScaledOptions, ScaledHead, scaled_loss)
+METHOD = Method(ScaledOptions, ScaledHead, scaled_loss)
 
 
 def read_colours(options):

@@ -13,8 +13,8 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from kmcl.evaluation.label_rules import LabelRules
-from kmcl.methods import read_options
 from kmcl.models.folder import ModelDescription, build_classifier
+from kmcl.options import read_options
 from kmcl.serving import Predictor, throughput
 from kmcl.serving.export import export_model
 from kmcl.serving.service.application import create_application

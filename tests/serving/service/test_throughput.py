@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from kmcl.evaluation.label_rules import LabelRules
-from kmcl.methods.kmcl import KmclOptions
 from kmcl.models.folder import ModelDescription, build_classifier
+from kmcl.options.methods import KmclOptions
 from kmcl.serving import OnnxPredictor, Predictor
 from kmcl.serving.service.application import create_application
 from kmcl.serving.throughput import best_batch_size, num_scoring_threads, optimised, shared_cores

@@ -1,4 +1,4 @@
-"""Transformer parts shared by the attention heads: tokens, positions, and one layer of attention."""
+"""Layers that several heads share: attention to tokens, graphs over the labels, a score for each label."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import math
 import torch
 from torch import Tensor, nn
 
-from kmcl.methods.options import ATTENTION_HEADS
+from kmcl.options.methods import ATTENTION_HEADS
 from kmcl.shapes import Float
 
 DROPOUT = 0.1
+LEAK = 0.2
+"""Slope of the leaky rectifiers of the graph networks for negative values."""
 
 
 class AttentionLayer(nn.Module):
@@ -70,3 +72,49 @@ def grid_positions(num_positions: int, width: int, like: Tensor) -> Float[Tensor
     row = (steps // side).unsqueeze(1) / scales
     column = (steps % side).unsqueeze(1) / scales
     return torch.cat([row.sin(), row.cos(), column.sin(), column.cos()], dim=1).to(like.dtype)
+
+
+def label_logits(
+    label_features: Float[Tensor, "B L W"], weights: Float[Tensor, "L W"], biases: Float[Tensor, " L"]
+) -> Float[Tensor, "B L"]:
+    """Each label scores its own feature with its own weights: logit_k = w_k · q_k + b_k."""
+    return (label_features * weights).sum(dim=2) + biases
+
+
+def graph_convolution(
+    graph: Float[Tensor, "*B_or_none L L"], nodes: Float[Tensor, "*B L V"], weight: Float[Tensor, "V W"]
+) -> Float[Tensor, "*B L W"]:
+    """Each label's node becomes the sum of all nodes weighted by its row of the graph, transformed: A H W."""
+    return graph @ (nodes @ weight)
+
+
+def graph_weight(in_width: int, out_width: int) -> nn.Parameter:
+    """Initial weights of a graph convolution, uniform within ±1/√out_width."""
+    return nn.Parameter(torch.empty(in_width, out_width).uniform_(-(out_width**-0.5), out_width**-0.5))
+
+
+def attended_label_features(
+    scores: Float[Tensor, "B T L"], positions: Float[Tensor, "B T W"]
+) -> Float[Tensor, "B L W"]:
+    """A feature per label, pooled over the positions where its activation is high.
+
+        v_k = 1/T Σ_t sigmoid(s_tk) x_t
+
+    s_tk: score of label k at position t. x_t: feature there. The papers take the sum instead of the mean,
+    which makes the scale of v_k depend on the image size.
+    """
+    return scores.sigmoid().transpose(1, 2) @ positions / positions.shape[1]
+
+
+def image_graph(
+    label_features: Float[Tensor, "B L W"],
+    image_feature: Float[Tensor, "B V"],
+    weight: Float[Tensor, "L W+V"],
+) -> Float[Tensor, "B L L"]:
+    """The graph of an image: edge weights from each label's own feature and that of the whole image.
+
+    A_kj = sigmoid(w_j · [v_k; g])
+    """
+    width = label_features.shape[2]
+    own, whole = label_features @ weight[:, :width].T, image_feature @ weight[:, width:].T
+    return (own + whole.unsqueeze(1)).sigmoid()

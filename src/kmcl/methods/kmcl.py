@@ -1,4 +1,10 @@
-"""The Kernel Mixture Module: from a feature vector to the parameters of a kernel mixture."""
+"""KMCL: a linear and a query branch, or the paper's kernel mixture, trained with its three terms.
+
+The paper's head is the kernel mixture alone. Label queries over the feature map can be added as a second
+branch; and the kernels can be left out, which leaves a linear branch. The default has no kernels in its head:
+no term of the loss that needs them changed any result by more than another seed does (docs/results.md). Its
+kernels are those of the Gaussian process fitted after training.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +16,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from kmcl.encoders import Encoder, EncoderFeatures
 from kmcl.errors import InputError
 from kmcl.kernels import KernelMixture, kernel_family
 from kmcl.kernels.precision import at_least_float32, without_autocast
-from kmcl.methods.kmcl.method import PRESETS
+from kmcl.losses import ObjectiveSettings, kmcl_objective
+from kmcl.losses.arguments import check_inputs
+from kmcl.losses.objective import classification_loss
+from kmcl.methods.interface import LossTerms, Method
+from kmcl.methods.layers import AttentionLayer, label_logits
+from kmcl.methods.linear import LinearHead
+from kmcl.methods.output import HeadOutput
+from kmcl.options.methods import KMCL_PRESETS, KmclOptions
 from kmcl.shapes import Float
+
+FEEDFORWARD_RATIO = 8 / 3
 
 
 class KernelMixtureHead(nn.Module):
@@ -76,7 +92,7 @@ class KernelMixtureHead(nn.Module):
         Without the label queries over the feature map that `kernels` adds for a pretrained encoder; see
         `KmclHead`.
         """
-        presets = {name: options for name, options in PRESETS.items() if options.has_kernels}
+        presets = {name: options for name, options in KMCL_PRESETS.items() if options.has_kernels}
         if preset not in presets:
             raise InputError(f"preset must be one of {', '.join(presets)}; got {preset!r}")
         options = presets[preset]
@@ -146,3 +162,105 @@ INITIAL_VALUES: dict[str, Callable[[KernelMixtureHead], None]] = {
     "released": _released_initial_values,
     "small": _small_initial_values,
 }
+
+
+class QueryBranch(nn.Module):
+    """A learned query for each label attends to the positions once; the label's own weights score the result.
+
+        q_k = layer(norm(query_k), relu(W_t x + b_t))        logit_k = w_k · q_k + b_k
+
+    with x the features of the positions and `layer` as in ML-Decoder, without attention among queries.
+    """
+
+    def __init__(self, spatial_dim: int, num_labels: int, width: int) -> None:
+        super().__init__()
+        self.tokens = nn.Sequential(nn.Linear(spatial_dim, width), nn.ReLU())
+        self.queries = nn.Parameter(torch.randn(num_labels, width))
+        self.query_norm = nn.LayerNorm(width)
+        self.layer = AttentionLayer(width, round(FEEDFORWARD_RATIO * width), self_attention=False)
+        self.weights = nn.Parameter(torch.empty(num_labels, width))
+        self.biases = nn.Parameter(torch.zeros(num_labels))
+        nn.init.normal_(self.weights, std=(2 / (width + 1)) ** 0.5)
+
+    def forward(self, spatial: Float[Tensor, "B T S"]) -> Float[Tensor, "B L"]:
+        started = self.query_norm(self.queries).expand(spatial.shape[0], -1, -1)
+        return label_logits(self.layer(started, self.tokens(spatial)), self.weights, self.biases)
+
+
+class KmclHead(nn.Module):
+    """The paper's KMM on the pooled features, or a linear branch, and, if `query_width` is above 0, label
+    queries.
+
+    logit_k = logit of π_k, or its mean with the query's logit where there are queries
+    """
+
+    def __init__(self, encoder: Encoder, num_labels: int, options: KmclOptions) -> None:
+        super().__init__()
+        self.kernel_mixture: KernelMixtureHead | None = None
+        self.linear: LinearHead | None = None
+        if options.has_kernels:
+            self.kernel_mixture = KernelMixtureHead(
+                encoder.feature_dim,
+                num_labels,
+                options.kernel,
+                init=options.head_init,
+                normalise_dimension=options.normalise_dimension,
+            )
+        else:
+            self.linear = LinearHead(encoder, num_labels, options)
+        self.query_branch: QueryBranch | None = None
+        if options.query_width:
+            self.query_branch = QueryBranch(encoder.spatial_dim, num_labels, options.query_width)
+
+    def forward(self, encoded: EncoderFeatures) -> HeadOutput:
+        mixture = None if self.kernel_mixture is None else self.kernel_mixture(encoded.pooled)
+        logits = mixture.logits if mixture is not None else self._linear_logits(encoded)
+        if self.query_branch is None:
+            return HeadOutput(logits, encoded.pooled, mixture)
+        branches = (logits, self.query_branch(encoded.spatial))
+        return HeadOutput((branches[0] + branches[1]) / 2, encoded.pooled, mixture, branches)
+
+    def _linear_logits(self, encoded: EncoderFeatures) -> Tensor:
+        if self.linear is None:
+            raise RuntimeError("a head has either kernels or a linear branch")
+        logits: Tensor = self.linear(encoded).logits
+        return logits
+
+
+def objective_settings(options: KmclOptions) -> ObjectiveSettings:
+    """The settings of `kmcl.losses.kmcl_objective` among the options."""
+    return ObjectiveSettings(
+        reconstruction_weight=options.reconstruction_weight,
+        classification_weight=options.classification_weight,
+        contrastive_weight=options.contrastive_weight,
+        temperature=options.temperature,
+        positive_focus=options.positive_focus,
+        negative_focus=options.negative_focus,
+        probability_margin=options.probability_margin,
+        detach_focus=options.detach_focus,
+        jaccard_in_log=options.jaccard_in_log,
+    )
+
+
+def kmcl_loss(output: HeadOutput, targets: Tensor, options: KmclOptions) -> LossTerms:
+    """Eq. 8, or Eq. 6 alone without kernels; of several branches the mean of their classification terms."""
+    if output.mixture is None:
+        return _classification_loss(output, targets, options)
+    settings = objective_settings(options)
+    terms = kmcl_objective(output.features, output.mixture, targets, settings, output.branches)
+    named = {
+        "reconstruction": terms.reconstruction,
+        "classification": terms.classification,
+        "contrastive": terms.contrastive,
+    }
+    return LossTerms(terms.total, named)
+
+
+def _classification_loss(output: HeadOutput, targets: Tensor, options: KmclOptions) -> LossTerms:
+    branches = output.branches or (output.logits,)
+    checked = check_inputs(targets, {f"branches[{index}]": logits for index, logits in enumerate(branches)})
+    loss = classification_loss(branches, checked, objective_settings(options))
+    return LossTerms(options.classification_weight * loss, {"classification": loss})
+
+
+METHOD = Method(KmclOptions, KmclHead, kmcl_loss)

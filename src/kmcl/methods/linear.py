@@ -14,10 +14,9 @@ from kmcl.kernels.targets import Targets
 from kmcl.losses import asymmetric_loss
 from kmcl.losses.arguments import check_inputs
 from kmcl.losses.distributed import images_per_process
-from kmcl.methods.focal import FocalOptions
-from kmcl.methods.interface import LossTerms, MethodOptions
-from kmcl.methods.options import AsymmetricOptions
+from kmcl.methods.interface import LossTerms, Method
 from kmcl.methods.output import HeadOutput
+from kmcl.options.methods import AslOptions, AsymmetricOptions, BceOptions, FocalOptions, MethodOptions
 
 
 class LinearHead(nn.Module):
@@ -80,3 +79,8 @@ def focal_loss(output: HeadOutput, targets: Tensor | Targets, options: FocalOpti
         num_images=images_per_process(checked),
     )
     return LossTerms(loss, {"classification": loss})
+
+
+ASL = Method(AslOptions, LinearHead, asl_loss)
+BCE = Method(BceOptions, LinearHead, bce_loss)
+FOCAL = Method(FocalOptions, LinearHead, focal_loss)

@@ -1,1 +1,0 @@
-"""The heads of the methods, and the losses that go with them."""
