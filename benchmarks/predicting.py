@@ -33,12 +33,12 @@ from typing import NamedTuple
 import numpy as np
 from rich.console import Console
 
-from kmcl.cli.prediction_forms import PredictionFiles
-from kmcl.cli.prediction_run import PredictionRun
 from kmcl.cores import available_cores, let_waiting_threads_sleep
 from kmcl.serving.engine_choice import Engine
 from kmcl.serving.image_predictor import ImagePredictor
 from kmcl.serving.image_sources import ImageSource
+from kmcl.serving.prediction_files import PredictionFiles
+from kmcl.serving.prediction_run import PredictionRun
 from kmcl.serving.predictions import Columns
 from serving import PHOTOGRAPHS, read_images, untrained
 

@@ -218,7 +218,7 @@ def _run(command: str, data: str, given: Mapping[str, Any], *more: str) -> str:
 
 @functools.cache
 def _program() -> Any:
-    return get_command(make_app(["train", "compare"]))
+    return get_command(make_app())
 
 
 def _outcome(plan: Callable[[], Any]) -> Outcome:

@@ -13,12 +13,12 @@ import numpy as np
 from rich.console import Console
 
 from brightness import Brightness
-from kmcl.cli.prediction_forms import PredictionFiles, choose_form
-from kmcl.cli.prediction_run import PredictionRun
-from kmcl.serving import engine, prediction_job
+from kmcl.serving import prediction_job, prediction_run
 from kmcl.serving.engine_choice import Engine
 from kmcl.serving.image_predictor import BatchScores
 from kmcl.serving.image_sources import ImageSource
+from kmcl.serving.prediction_files import PredictionFiles, choose_form
+from kmcl.serving.prediction_run import PredictionRun
 from kmcl.serving.predictions import Columns
 
 CHUNK_IMAGES = 5
@@ -38,7 +38,7 @@ class Slow(Brightness):
 
 def predict_to(output: Path, sources: list[str], part: str = "", seconds: float = 0.0) -> PredictionRun:
     predictor = Slow(seconds)
-    form = choose_form(output, as_json=False, as_csv=False, wide=False)
+    form = choose_form(output, None, wide=False)
     files = PredictionFiles(form, Columns(error=True), predictor.labels)
     run = PredictionRun(predictor, ImageSource(sources), files, None, Engine.auto, 2, Console(stderr=True))
     run.write_to(output, prediction_job.Part.parse(part) if part else None)
@@ -47,5 +47,5 @@ def predict_to(output: Path, sources: list[str], part: str = "", seconds: float 
 
 if __name__ == "__main__":
     prediction_job.MAX_CHUNK_IMAGES = CHUNK_IMAGES
-    engine.model_digest = lambda predictor: "brightness"
+    prediction_run.model_digest = lambda predictor: "brightness"
     predict_to(Path(sys.argv[1]), sys.argv[4:], sys.argv[2], float(sys.argv[3]))

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 NOTES = re.compile(r"\s*\[([^\[\]]*)\]$")
 
 
-def command_tree() -> Any:
-    """The whole parser of `kmcl`."""
-    from typer.main import get_command
+def command_tree() -> dict[str, Any]:
+    """The commands and groups of commands of `kmcl`."""
+    from kmcl.cli.app import COMMANDS, load_command
 
-    from kmcl.cli.app import make_app
-
-    return get_command(make_app())
+    return {name: load_command(name) for name in COMMANDS}
 
 
-def leaf_commands(command: Any, words: tuple[str, ...] = ("kmcl",)) -> Iterator[tuple[tuple[str, ...], Any]]:
+def leaf_commands(
+    commands: Mapping[str, Any], words: tuple[str, ...] = ("kmcl",)
+) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command that does something, with the words that call it."""
-    below = getattr(command, "commands", None)
-    if not below:
-        yield words, command
-        return
-    for name, child in below.items():
-        yield from leaf_commands(child, (*words, name))
+    for name, command in commands.items():
+        if below := getattr(command, "commands", None):
+            yield from leaf_commands(below, (*words, name))
+        else:
+            yield (*words, name), command
 
 
 def anchor(words: tuple[str, ...]) -> str:

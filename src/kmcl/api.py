@@ -1,14 +1,14 @@
-"""`kmcl.train`, `kmcl.evaluate`, `kmcl.compare`, `kmcl.add_label`: what the commands of these names do, from
-Python.
-"""
+"""Every action of `kmcl`: a command parses its arguments, calls a function and prints what it returns."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kmcl.errors import InputError
 
@@ -17,14 +17,53 @@ if TYPE_CHECKING:
     from torch import nn
 
     from kmcl.data import Dataset
+    from kmcl.data.check import CheckReport
+    from kmcl.data.describe import Description
     from kmcl.evaluation import Evaluation, Predictions
+    from kmcl.interop.released import ImportedModel
+    from kmcl.labelling import AddedLabel, Corrections
+    from kmcl.labelling.audit_page import WrittenAudit
+    from kmcl.labelling.chosen_files import Selection
+    from kmcl.models import ComparedComplexity, MeasuredMethod
+    from kmcl.reports.figure_files import Drawn
+    from kmcl.reports.monitor import Monitored
     from kmcl.runs.folder import RunFolder
     from kmcl.runs.resolution import Given
     from kmcl.runs.settings import TrainingSettings
     from kmcl.serving import Predictor
+    from kmcl.serving.export import WrittenExport
+    from kmcl.serving.prediction_run import PredictionRun
     from kmcl.studies.results import StudyResult
 
-__all__ = ["Run", "add_label", "compare", "evaluate", "resume", "train"]
+__all__ = [
+    "DescribedData",
+    "ExtendedRun",
+    "Run",
+    "add_label",
+    "audit",
+    "check_data",
+    "compare",
+    "complexity",
+    "convert_data",
+    "correct",
+    "describe_data",
+    "draw_predictions",
+    "draw_similarity",
+    "evaluate",
+    "explain",
+    "export",
+    "import_released",
+    "monitor",
+    "predict",
+    "published_complexity",
+    "push",
+    "report",
+    "resume",
+    "select",
+    "serve",
+    "shard_data",
+    "train",
+]
 
 
 @dataclass(frozen=True)
@@ -72,11 +111,8 @@ class Run:
         return load_in_torch(self.path, encoder, guarantee)
 
     def report(self, *others: Run | str | Path, output: str | Path | None = None) -> Path:
-        """Write the report of this run, and of others beside it; returns the path of its page."""
-        from kmcl.reports import write_report
-
-        paths = [self.path, *(other.path if isinstance(other, Run) else Path(other) for other in others)]
-        return write_report(paths, self.path / "report" if output is None else Path(output))
+        """Write the report of this run, and of others beside it, as `kmcl.api.report` does."""
+        return report([self, *others], output=output, progress=False)
 
     @property
     def _folder(self) -> RunFolder:
@@ -203,6 +239,7 @@ def evaluate(
     if data is None:
         predictions = found.predictions(split)
     else:
+        from kmcl.progress import say
         from kmcl.training.other_data import predict_other_data
 
         console = _console(progress)
@@ -210,7 +247,7 @@ def evaluate(
             found.path / "model", data, options, split, console=console, encoder=encoder
         )
         for notice in other.notices():
-            console.print(notice, soft_wrap=True, highlight=False, markup=False)
+            say(console, notice)
         predictions = other.predictions
     rules = read_description(found.path / "model").rules
     if guarantee is not None:
@@ -275,6 +312,293 @@ def compare(
     return run_drawn_study(plan, folder or default_folder(plan), jobs=jobs, console=_console(progress))
 
 
+def predict(
+    run: str | Path | Run,
+    sources: str | Path | Sequence[str | Path],
+    *,
+    output: str | Path | None = None,
+    form: Literal["table", "csv", "json"] | None = None,
+    wide: bool = False,
+    part: str | None = None,
+    batch_size: int | None = None,
+    engine: str = "auto",
+    sigma: bool = False,
+    features: bool = False,
+    guarantee: str | None = None,
+    abstain: float | None = None,
+    progress: bool = True,
+) -> PredictionRun:
+    """Predict files into a file, or as text; for predictions in memory there is `kmcl.load(run).predict`.
+
+    run:     a run or model folder, a hub model or an .onnx file
+    sources: images, folders, patterns, lists of paths, datasets, tar files
+    output:  the file; its form follows its ending, and what was interrupted goes on. Without it the text is
+             printed, in the given `form`
+    wide:    one row per image and one column per label
+    part:    "3/64": the share of this process, where 64 write the output together
+    engine, batch_size: what computes the model, and how many images at once
+    sigma, features: add these numbers
+    guarantee: a rate that the thresholds keep, as in "recall=0.9"
+    abstain: the share of decisions that are left to a person
+
+    `num_unreadable` of the result counts images that could not be read.
+    """
+    from kmcl.serving.engine_choice import Engine
+    from kmcl.serving.prediction_run import predict_files
+
+    return predict_files(
+        _path(run),
+        _texts(sources),
+        _given_path(output),
+        form=form,
+        wide=wide,
+        part=part,
+        batch_size=batch_size,
+        engine=Engine(engine),
+        sigma=sigma,
+        features=features,
+        guarantee=guarantee,
+        abstain=abstain,
+        console=_errors(progress),
+    )
+
+
+def report(
+    runs: str | Path | Run | Sequence[str | Path | Run],
+    *,
+    output: str | Path | None = None,
+    groups: str | Path | None = None,
+    images: Sequence[str | Path] = (),
+    saliency: Literal["random", "disagreement", "none"] = "random",
+    num_images: int = 6,
+    num_masked: int = 24,
+    seed: int = 0,
+    progress: bool = True,
+) -> Path:
+    """Write the report of a run, or of several beside each other; returns the path of its page.
+
+    output:     folder; RUN/report, or report next to the first of several, if not given
+    groups:     file with groups of labels; found by clustering if not given
+    images:     to explain first
+    saliency:   which test images are explained besides, `num_images` of them
+    num_masked: images on which the label that a label usually occurs with is covered
+    """
+    from kmcl.reports import ReportSettings, write_report
+    from kmcl.reports.progress import ReportProgress
+    from kmcl.runs.folder import RunFolder
+
+    paths = [_path(run) for run in ([runs] if isinstance(runs, str | Path | Run) else runs)]
+    usual = paths[0] if len(paths) == 1 else paths[0].resolve().parent
+    pictures = tuple(Path(image) for image in images)
+    settings = ReportSettings(_given_path(groups), pictures, saliency, num_images, seed, num_masked)
+    console = _errors(progress)
+    with ReportProgress(console) as on_progress:
+        page = write_report(paths, _given_path(output) or usual / "report", settings, on_progress)
+    if len(paths) == 1 and any(RunFolder(paths[0]).logs.glob("*.json")):
+        from kmcl.progress import say
+        from kmcl.training.tracking import track_page  # loads Lightning, which takes seconds
+
+        track_page(paths[0], page, partial(say, console))
+    return page
+
+
+def explain(
+    run: str | Path | Run,
+    images: str | Path | Sequence[str | Path],
+    *,
+    others: Sequence[str | Path | Run] = (),
+    labels: Sequence[str] = (),
+    full_size: bool = False,
+    output: str | Path = "explanation",
+    progress: bool = True,
+) -> Path:
+    """Show which regions of images support labels; returns the path of the page.
+
+    others:    further runs to compare with
+    labels:    those to explain; the predicted ones if not given
+    full_size: show images at their original resolution
+    """
+    from kmcl.data.image_paths import find_images
+    from kmcl.progress import say
+    from kmcl.reports import write_explanation
+
+    found = find_images(_texts(images))
+    if found.left_out.note:
+        say(_errors(progress), f"kmcl: {found.left_out.note}")
+    paths = [_path(one) for one in (run, *others)]
+    return write_explanation(paths, found.images, Path(output), labels, full_size=full_size)
+
+
+def draw_predictions(
+    run: str | Path | Run, *, output: str | Path = "figures", num_images: int = 6, seed: int = 0
+) -> Drawn:
+    """Draw what a run predicts for random test images, as SVG, PNG and CSV files."""
+    from kmcl.reports.figure_files import draw_to_folder
+    from kmcl.reports.prediction_figure import predictions_picture
+
+    return draw_to_folder(predictions_picture(_path(run), num_images, seed), Path(output))
+
+
+def draw_similarity(*, output: str | Path = "figures") -> Drawn:
+    """Draw the paper's figure of the similarities of two kernels, as SVG, PNG and CSV files."""
+    from kmcl.reports.figure_files import draw_to_folder
+    from kmcl.reports.similarity_figure import similarity_picture
+
+    return draw_to_folder(similarity_picture(), Path(output))
+
+
+def export(
+    run: str | Path | Run,
+    *,
+    output: str | Path | None = None,
+    int8: bool = False,
+    images: int | None = None,
+    triton: str | Path | None = None,
+    bentoml: str | Path | None = None,
+    guarantee: str | None = None,
+) -> WrittenExport:
+    """Write a model to one ONNX file and check it on images.
+
+    output: the file; model.onnx in the run if not given
+    int8:   8-bit weights: smaller, but inexact
+    images: of the check, at most; 500 if not given, 5000 with int8
+    triton, bentoml: folders to write what these servers need as well
+    guarantee: a rate that the thresholds keep, as in "recall=0.9"
+    """
+    from kmcl.serving.export import export_for_people
+
+    return export_for_people(
+        _path(run),
+        _given_path(output),
+        int8=int8,
+        images=images,
+        triton=_given_path(triton),
+        bentoml=_given_path(bentoml),
+        guarantee=guarantee,
+    )
+
+
+def push(run: str | Path | Run, repository: str, *, private: bool = False, message: str | None = None) -> str:
+    """Publish a model with its card on the Hugging Face hub, as OWNER/NAME; returns the commit's address."""
+    from kmcl.serving.hub import push as push_model
+    from kmcl.serving.loading import load_in_torch
+
+    return push_model(load_in_torch(_path(run)), repository, private=private, message=message)
+
+
+def serve(
+    run: str | Path | Run,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    engine: str = "auto",
+    guarantee: str | None = None,
+    abstain: float | None = None,
+    allowed_hosts: Sequence[str] = (),
+    trusted_proxies: Sequence[str] = (),
+    timeout: float | None = None,
+    label_studio: bool = False,
+    label_studio_url: str | None = None,
+    label_studio_token: str | None = None,
+    label_studio_files: str | Path | None = None,
+    access_log: bool = False,
+    progress: bool = True,
+    **limits: Any,
+) -> None:
+    """Serve a model over HTTP until SIGINT or SIGTERM.
+
+    run:     a run or model folder, a hub model or an .onnx file
+    allowed_hosts, trusted_proxies: besides this machine's own
+    timeout: of a request in seconds; 30 if not given, 90 with label_studio
+    label_studio: be a backend of Label Studio too, whose images are on the server `label_studio_url`, asked
+             with `label_studio_token`, or in the folder `label_studio_files`
+    limits:  any other of `kmcl.serving.service.settings.ServiceSettings`, as in max_images=8
+    """
+    from kmcl.serving.engine_choice import Engine
+    from kmcl.serving.service.server import serve_model
+    from kmcl.serving.service.settings import LABEL_STUDIO_SECONDS, ServiceSettings
+    from kmcl.serving.service.task_images import TaskImages
+
+    files = _given_path(label_studio_files)
+    if files is not None and not label_studio:
+        raise InputError("--label-studio-files needs --label-studio")
+    usual = LABEL_STUDIO_SECONDS if label_studio else ServiceSettings.timeout_seconds
+    serve_model(
+        _path(run),
+        host=host,
+        port=port,
+        engine=Engine(engine),
+        guarantee=guarantee,
+        abstain=abstain,
+        names=allowed_hosts,
+        proxies=trusted_proxies,
+        label_studio=TaskImages.at(label_studio_url, label_studio_token, files) if label_studio else None,
+        access_log=access_log,
+        console=_errors(progress),
+        timeout_seconds=usual if timeout is None else timeout,
+        **limits,
+    )
+
+
+def monitor(
+    run: str | Path | Run,
+    files: str | Path | Sequence[str | Path],
+    *,
+    output: str | Path | None = None,
+    false_alarms: float = 0.01,
+    group: str | None = None,
+) -> Monitored:
+    """Compare new predictions, files that `predict` wrote, with those of val.
+
+    output:       folder; RUN/monitor if not given
+    false_alarms: probability of any alarm where nothing has changed
+    group:        a pattern for the part of a file name that is its group; one image of each is compared
+    """
+    from kmcl.reports.monitor import write_monitor
+
+    folder = _given_path(output) or _path(run) / "monitor"
+    return write_monitor(_path(run), [Path(file) for file in _texts(files)], folder, false_alarms, group)
+
+
+def select(
+    run: str | Path | Run,
+    images: str | Path | Sequence[str | Path],
+    *,
+    count: int = 100,
+    strategy: Literal["spread", "uncertain", "random"] = "spread",
+    output: str | Path = "to-label",
+    url_prefix: str | None = None,
+    url_root: str | Path | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> Selection:
+    """Choose the images to label next; writes a table, tasks of Label Studio and a contact sheet.
+
+    url_prefix: where Label Studio finds the images, before their paths; its local files if not given
+    url_root:   the folder that these paths start from
+    """
+    from kmcl.labelling.chosen_files import select_images
+
+    return select_images(
+        _path(run),
+        _texts(images),
+        Path(output),
+        count=count,
+        strategy=strategy,
+        url_prefix=url_prefix,
+        url_root=_given_path(url_root),
+        seed=seed,
+        console=_errors(progress),
+    )
+
+
+@dataclass(frozen=True)
+class ExtendedRun(Run):
+    """A run whose model was given another label; `added` says how sure that label is."""
+
+    added: AddedLabel
+
+
 def add_label(
     run: str | Path | Run,
     images: str | Path | Sequence[str | Path],
@@ -285,8 +609,8 @@ def add_label(
     output: str | Path | None = None,
     encoder: nn.Module | None = None,
     progress: bool = True,
-) -> Run:
-    """Give a trained model a new label from a few examples, as `kmcl add-label` does; returns the new run.
+) -> ExtendedRun:
+    """Give a trained model a new label from a few examples; returns the new run.
 
     images:  that show the label: files, folders or patterns; or a dataset that has it, "table:more.csv"
     without: images that are known not to show it
@@ -298,9 +622,8 @@ def add_label(
     """
     from kmcl.labelling.added_run import add_label_to_run, default_output
 
-    source = run.path if isinstance(run, Run) else Path(run)
-    folder = default_output(source, name) if output is None else Path(output)
-    console = _console(progress)
+    source = _path(run)
+    folder = _given_path(output) or default_output(source, name)
     added = add_label_to_run(
         source,
         _texts(images),
@@ -308,11 +631,192 @@ def add_label(
         folder,
         without=_texts(without),
         share=share,
-        console=console,
+        console=_errors(progress),
         encoder=encoder,
     )
-    console.print(added.in_words(), soft_wrap=True, highlight=False, markup=False)
-    return Run(folder)
+    return ExtendedRun(folder, added)
+
+
+def import_released(
+    checkpoint: str | Path,
+    *,
+    output: str | Path | None = None,
+    dataset: str | None = None,
+    labels: str | Path | None = None,
+    image_size: int | None = None,
+    threshold: float = 0.8,
+) -> ImportedModel:
+    """Convert weights that the authors of KMCL or ASL released to a model folder.
+
+    output:  the folder; FILE-model if not given
+    dataset: what it was trained on; found by the number of labels if not given
+    labels:  a text file with the labels, one per line, in the order of the outputs
+    """
+    from kmcl.interop.released import import_to_folder
+
+    file = Path(checkpoint)
+    return import_to_folder(
+        file,
+        _given_path(output) or file.with_name(f"{file.stem}-model"),
+        dataset=dataset,
+        labels=_given_path(labels),
+        image_size=image_size,
+        threshold=threshold,
+    )
+
+
+def complexity(
+    encoder: str = "tf_efficientnet_lite0",
+    *,
+    method: str | None = None,
+    kernel: str | None = None,
+    labels: int = 20,
+    image_size: int | None = None,
+) -> list[MeasuredMethod]:
+    """Parameters and multiply-accumulates per image of every method on an encoder, or of one method."""
+    from kmcl.models.method_complexity import measure_methods
+
+    return measure_methods(encoder, labels, image_size, method=method, kernel=kernel)
+
+
+def published_complexity() -> list[ComparedComplexity]:
+    """The paper's figures of complexity beside ours."""
+    from kmcl.models.published_complexity import compare_with_paper
+
+    return compare_with_paper()
+
+
+class DescribedData(NamedTuple):
+    """What a dataset has, and the files of its figures."""
+
+    description: Description
+    figures: Sequence[Path]
+
+
+def describe_data(
+    data: str | Path | Dataset | pd.DataFrame,
+    *,
+    options: Mapping[str, Any] | None = None,
+    figures: str | Path | None = None,
+) -> DescribedData:
+    """Sizes, labels per image, counts per label, correlations and image sizes; with a folder also figures."""
+    from kmcl.data import open_dataset
+    from kmcl.data.describe import describe
+
+    description = describe(open_dataset(data, **(options or {})))
+    if figures is None:
+        return DescribedData(description, ())
+    from kmcl.data.figures import save_figures
+
+    return DescribedData(description, save_figures(description, Path(figures)))
+
+
+def check_data(
+    data: str | Path, *, options: Mapping[str, Any] | None = None, threads: int = 2, progress: bool = True
+) -> CheckReport:
+    """Decode every image of a dataset and list all problems, rows that cannot be used among them."""
+    from kmcl.data.check import check_spec
+    from kmcl.progress import counting_bar
+
+    with counting_bar(_errors(progress), "decoding") as bar:
+        task = bar.add_task("decoding", total=None)
+        return check_spec(
+            str(data),
+            options or {},
+            threads,
+            lambda done, total: bar.update(task, completed=done, total=total),
+        )
+
+
+def convert_data(
+    data: str | Path | Dataset | pd.DataFrame,
+    target: str,
+    *,
+    options: Mapping[str, Any] | None = None,
+    progress: bool = True,
+) -> str:
+    """Write a dataset in another format, "coco:FOLDER" and others; returns the spec that opens it."""
+    from kmcl.data import open_dataset
+    from kmcl.data.writers.registry import write_dataset
+
+    dataset = open_dataset(data, **(options or {}))
+    with _writing(dataset, progress) as on_image:
+        return write_dataset(dataset, target, on_image)
+
+
+def shard_data(
+    data: str | Path | Dataset | pd.DataFrame,
+    folder: str | Path,
+    *,
+    images: int = 1000,
+    form: Literal["tar", "litdata"] = "tar",
+    options: Mapping[str, Any] | None = None,
+    progress: bool = True,
+) -> list[Path]:
+    """Write a dataset as shards of so many images, which "shards:FOLDER" opens; returns their files.
+
+    form: tar, as WebDataset's, or litdata, chunks of LitData, of which the folders are returned
+    """
+    from kmcl.data import open_dataset
+    from kmcl.data.litdata_writing import write_chunks
+    from kmcl.data.shard_writing import write_shards
+
+    dataset = open_dataset(data, **(options or {}))
+    write = write_chunks if form == "litdata" else write_shards
+    with _writing(dataset, progress) as on_image:
+        return write(dataset, Path(folder), images, on_image)
+
+
+def audit(
+    data: str | Path,
+    *,
+    options: Mapping[str, Any] | None = None,
+    run: str | Path | Run | None = None,
+    count: int = 200,
+    output: str | Path = "audit",
+    seed: int = 0,
+    progress: bool = True,
+) -> WrittenAudit:
+    """Find labels that are likely wrong or missing; writes a page to decide about them, and a table.
+
+    run:   whose encoder compares the images; a pretrained one if not given
+    count: findings, and as many near-duplicates at most
+    """
+    from kmcl.labelling.audit_page import write_audit
+
+    source = None if run is None else _path(run)
+    return write_audit(str(data), options or {}, source, count, Path(output), seed, _errors(progress))
+
+
+def correct(
+    data: str | Path,
+    decisions: str | Path,
+    output: str | Path,
+    *,
+    options: Mapping[str, Any] | None = None,
+) -> Corrections:
+    """Write the labels of a dataset with the suggestions of an audit that the table `decisions` accepts."""
+    from kmcl.labelling.findings_table import write_corrected
+
+    return write_corrected(str(data), options or {}, Path(decisions), Path(output))
+
+
+def _path(run: str | Path | Run) -> Path:
+    return run.path if isinstance(run, Run) else Path(run)
+
+
+def _given_path(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path)
+
+
+@contextmanager
+def _writing(dataset: Dataset, progress: bool) -> Iterator[Callable[[int], object]]:
+    """A progress bar; what it gives is called with the number of images that were written."""
+    from kmcl.progress import counting_bar
+
+    with counting_bar(_errors(progress), "writing") as bar:
+        task = bar.add_task("writing", total=sum(len(split) for split in dataset.splits.values()))
+        yield lambda count: bar.advance(task, count)
 
 
 def _texts(paths: str | Path | Sequence[str | Path]) -> list[str]:
@@ -362,3 +866,9 @@ def _console(progress: bool) -> Any:
     from rich.console import Console
 
     return Console() if progress else Console(quiet=True)
+
+
+def _errors(progress: bool) -> Any:
+    from rich.console import Console
+
+    return Console(stderr=True, quiet=not progress)

@@ -11,6 +11,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 SECONDS_BETWEEN_LINES = 30.0
 
 
+def say(console: Console, sentence: str) -> None:
+    """Print a sentence as it is: names of files in it are not wrapped, coloured or taken for markup."""
+    console.print(sentence, soft_wrap=True, highlight=False, markup=False, emoji=False)
+
+
+def counting_bar(console: Console, what: str) -> Progress:
+    """A bar with the number that is done and the time left, in a terminal; elsewhere nothing is shown."""
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
 class WorkProgress:
     """Prints nothing until it is started or has to wait for another process.
 

@@ -94,7 +94,7 @@ def photographs(tmp_path: Path) -> Path:
 
 def test_help_needs_no_torch():
     code = (
-        "import sys; from kmcl.cli.app import make_app; make_app(['--help']);"
+        "import sys; from kmcl.cli.app import make_app; make_app()(['--help'], standalone_mode=False);"
         "print(sorted({m.split('.')[0] for m in sys.modules}))"
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -310,7 +310,7 @@ def test_a_mistake_is_one_message_and_status_2(arguments, message, capsys, monke
 
 
 def test_ctrl_c_before_a_command_begins_is_no_traceback(monkeypatch, capsys):
-    def interrupted(arguments: list[str]) -> None:
+    def interrupted() -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("kmcl.cli.app.make_app", interrupted)

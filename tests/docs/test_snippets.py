@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 import yaml
 from PIL import Image
-from typer.main import get_command
 from typer.testing import CliRunner
 
 from docs.pages import PAGES, ROOT, SHELLS, TINY, Block, blocks, code_spans, commands, page_name
-from kmcl.cli.app import make_app
+from kmcl.cli.app import COMMANDS, load_command, make_app
 from kmcl.data import open_dataset
 from kmcl.runs.resolution import resolve_settings
 from kmcl.training import schedule
@@ -44,9 +43,10 @@ RUN_AS_WRITTEN = {
 
 def find_command(words: list[str]) -> tuple[tuple[str, ...], Any, list[str]]:
     """The command that words call, its name, and the words that are left for it."""
-    command, name = program(), ()
-    while words and words[0] in getattr(command, "commands", {}):
-        command, name, words = command.commands[words[0]], (*name, words[0]), words[1:]
+    command, name, below = None, (), program()
+    while words and words[0] in below:
+        command, name, words = below[words[0]], (*name, words[0]), words[1:]
+        below = getattr(command, "commands", {})
     return name, command, words
 
 
@@ -58,7 +58,8 @@ def run(arguments: list[str], place: str) -> None:
 def parse(arguments: list[str], place: str) -> tuple[str, ...]:
     """Read a command with the parser of the program, to the last flag and value."""
     name, command, rest = find_command(arguments)
-    assert not getattr(command, "commands", None), f"{place}: kmcl {' '.join(arguments)} is no command"
+    is_leaf = command is not None and not hasattr(command, "commands")
+    assert is_leaf, f"{place}: kmcl {' '.join(arguments)} is no command"
     try:
         command.make_context(" ".join(name), list(rest))
     except Exception as error:
@@ -150,7 +151,8 @@ def test_commands_and_flags_in_sentences_exist(page: Path):
         if words[0] == "kmcl" and len(words) > 1:
             name, command, rest = find_command(words[1:])
             assert name or rest[0].isupper() or rest[0].startswith("-"), f"{page}: `{span}` is no command"
-            known = known_anywhere if getattr(command, "commands", None) else options(command) | {"--help"}
+            is_leaf = command is not None and not hasattr(command, "commands")
+            known = options(command) | {"--help"} if is_leaf else known_anywhere
             assert flags <= known, f"{page}: `{span}`"
         elif words[0].startswith("--"):
             assert flags <= known_anywhere, f"{page}: `{span}`"
@@ -161,12 +163,14 @@ def every_flag() -> set[str]:
     """Flags of all commands, and of the scripts in benchmarks."""
     scripts = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").glob("*.py"))
     of_scripts = re.findall(r'add_argument\(\s*"(--[\w-]+)"', scripts)
-    return {"--help", *of_scripts}.union(*(options(command) for command in leaves(program())))
+    return {"--help", *of_scripts}.union(
+        *(options(command) for found in program().values() for command in leaves(found))
+    )
 
 
 @cache
-def program() -> Any:
-    return get_command(make_app())
+def program() -> dict[str, Any]:
+    return {name: load_command(name) for name in COMMANDS}
 
 
 def options(command: Any) -> set[str]:

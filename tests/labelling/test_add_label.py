@@ -61,7 +61,7 @@ def striped(run: Path, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("striped")
     examples = write_stripes(folder / "examples", 6, 0)
     result = CliRunner().invoke(
-        make_app(["add-label"]),
+        make_app(),
         ["add-label", str(run), str(examples), "--name", "stripes", "--output", str(folder / "new")],
     )
     assert result.exit_code == 0, result.output
@@ -122,7 +122,7 @@ def test_the_report_shows_it(striped: Path, tmp_path: Path):
 def test_the_exported_file_predicts_it(striped: Path, tmp_path: Path):
     pytest.importorskip("onnxruntime")
     file = tmp_path / "model.onnx"
-    result = CliRunner().invoke(make_app(["export"]), ["export", str(striped), "--output", str(file)])
+    result = CliRunner().invoke(make_app(), ["export", str(striped), "--output", str(file)])
     assert result.exit_code == 0, result.output
     image = write_stripes(tmp_path / "one", 1, 5) / "0.png"
     exact, exported = (kmcl.load(path).predict(image)[0].labels[-1] for path in (striped, file))

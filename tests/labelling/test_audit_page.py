@@ -89,7 +89,7 @@ def test_the_command_with_a_model(table: Path, model: Path, tmp_path: Path) -> N
     output = tmp_path / "audit"
     arguments = ["data", "audit", f"table:{table}", "--run", str(model), "--count", "5"]
     arguments += ["--output", str(output)]
-    result = CliRunner().invoke(make_app(arguments), arguments)
+    result = CliRunner().invoke(make_app(), arguments)
     assert result.exit_code == 0, result.output
     assert "labels that are most likely missing: 5" in result.output
     with (output / "findings.csv").open(newline="") as file:
@@ -121,7 +121,7 @@ def test_a_label_that_cannot_be_a_column_leaves_out_the_corrected_table_alone(
     output = tmp_path / "audit"
     arguments = ["data", "audit", f"table:{tmp_path / 'named.csv'}", "-o", "allow_outside=true"]
     arguments += ["--run", str(model), "--count", "5", "--output", str(output)]
-    result = CliRunner().invoke(make_app(arguments), arguments)
+    result = CliRunner().invoke(make_app(), arguments)
     assert result.exit_code == 0, result.output
     assert "no corrected table: a label called 'Labels' cannot be written to a table" in result.output
     assert "Labels" in (output / "findings.csv").read_text()

@@ -69,7 +69,7 @@ def test_the_command_writes_a_table_that_opens_again(
     path = write_decisions(tmp_path / "d.csv", audit, dataset, {missing: "accept", wrong: "Accept"})
     output = table.parent / "corrected.csv"
     arguments = ["data", "correct", f"table:{table}", str(path), "--output", str(output)]
-    result = CliRunner().invoke(make_app(arguments), arguments)
+    result = CliRunner().invoke(make_app(), arguments)
     assert result.exit_code == 0, result.output
     assert "2 labels changed, 0 kept" in result.output
     again = open_dataset(f"table:{output}")
@@ -107,7 +107,7 @@ def test_another_table_is_refused(dataset: Dataset, table: Path) -> None:
 
 def test_a_table_is_not_overwritten_with_its_correction(table: Path, tmp_path: Path) -> None:
     arguments = ["data", "correct", f"table:{table}", str(tmp_path / "d.csv"), "--output", str(table)]
-    result = CliRunner().invoke(make_app(arguments), arguments)
+    result = CliRunner().invoke(make_app(), arguments)
     assert isinstance(result.exception, InputError)
     assert "is the dataset itself" in str(result.exception)
 

@@ -91,7 +91,7 @@ def test_tasks_of_label_studio() -> None:
 
 
 def run_select(*arguments: str) -> object:
-    return CliRunner().invoke(make_app(["select", *arguments]), ["select", *arguments])
+    return CliRunner().invoke(make_app(), ["select", *arguments])
 
 
 @pytest.fixture(scope="module")

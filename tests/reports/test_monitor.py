@@ -15,7 +15,6 @@ import pytest
 from typer.testing import CliRunner
 
 from kmcl.cli.app import make_app
-from kmcl.cli.prediction_forms import FORM_OF_SUFFIX, PredictionFiles
 from kmcl.errors import InputError
 from kmcl.evaluation.drift import predicted_images
 from kmcl.evaluation.label_rules import LabelRules
@@ -25,6 +24,7 @@ from kmcl.options import read_options
 from kmcl.reports.monitor import monitor
 from kmcl.reports.prediction_files import read_predictions
 from kmcl.serving import ImagePrediction, LabelPrediction
+from kmcl.serving.prediction_files import FORM_OF_SUFFIX, PredictionFiles
 from kmcl.serving.predictions import Columns
 
 LABELS = ("cat", "hot, dog", "12")

@@ -172,14 +172,14 @@ def test_serve_leaves_what_val_says_to_a_person(run: Path, monkeypatch):
     pytest.importorskip("fastapi", reason="the extra serve is not installed")
     rules, served = read_description(run / "model").rules, {}
     monkeypatch.setattr(
-        "kmcl.serving.load",
+        "kmcl.serving.loading.load",
         lambda source, guarantee: SimpleNamespace(
             rules=rules, labels=(), refuse_vectors=lambda command: None
         ),
     )
-    monkeypatch.setattr("kmcl.serving.engine.with_engine", lambda loaded, *others: loaded)
+    monkeypatch.setattr("kmcl.serving.service.server.with_engine", lambda loaded, *others: loaded)
     monkeypatch.setattr("kmcl.serving.service.server.open_socket", lambda host, port: None)
-    monkeypatch.setattr("kmcl.serving.service.hosts.allowed_hosts", lambda *others: None)
+    monkeypatch.setattr("kmcl.serving.service.server.allowed_hosts", lambda *others: None)
     monkeypatch.setattr(
         "kmcl.serving.service.server.serve", lambda *others, **options: served.update(options)
     )

@@ -216,7 +216,7 @@ def test_a_transformer_without_kernels_is_exported(scenes, tmp_path: Path):
 
 def test_there_is_one_format():
     """Nothing of ours opened the torch programs that there were."""
-    program = make_app(["export"])
+    program = make_app()
     old = CliRunner().invoke(program, ["export", "nowhere", "--format", "torch"])
     assert old.exit_code == 2
     assert "No such option: --format" in old.output

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from kmcl.errors import InputError
-from kmcl.serving import engine, prediction_job
+from kmcl.serving import prediction_job, prediction_run
 from kmcl.serving.image_sources import check_record
 from kmcl.serving.prediction_job import Part, PredictionJob, chunk_size, parts_folder
 from predicting_process import CHUNK_IMAGES, predict_to
@@ -28,7 +28,7 @@ NUM_IMAGES = 43
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
     monkeypatch.setattr(prediction_job, "MAX_CHUNK_IMAGES", CHUNK_IMAGES)
-    monkeypatch.setattr(engine, "model_digest", lambda predictor: "brightness")
+    monkeypatch.setattr(prediction_run, "model_digest", lambda predictor: "brightness")
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_a_job_of_another_model_or_list_is_refused(pictures: Path, tmp_path: Pat
     listed.write_text("pictures/00.png\n")
     with pytest.raises(InputError, match="was begun with another source"):
         predict_to(output, [str(listed)], "2/2")
-    monkeypatch.setattr(engine, "model_digest", lambda predictor: "another")
+    monkeypatch.setattr(prediction_run, "model_digest", lambda predictor: "another")
     with pytest.raises(InputError, match=r"scores.csv.parts: was begun with another model; .* remove the"):
         predict_to(output, [str(listed)])
 

@@ -62,19 +62,17 @@ def test_metrics_have_levels(even: Path):
     metrics = json.loads((even / "metrics.json").read_text())
     assert [level["level"] for level in metrics["test"]["levels"]] == [1, 2, 3]
     assert metrics["test"]["levels"][1]["labels"] == ["two", "six", "doubly_even"]
-    result = CliRunner().invoke(make_app(["evaluate"]), ["evaluate", str(even), "--json"])
+    result = CliRunner().invoke(make_app(), ["evaluate", str(even), "--json"])
     shown = json.loads(result.stdout)["runs"][0]["levels"]
     assert shown == metrics["test"]["levels"]
-    table = CliRunner().invoke(make_app(["evaluate"]), ["evaluate", str(even)])
+    table = CliRunner().invoke(make_app(), ["evaluate", str(even)])
     assert "levels of the labels" in table.stdout
 
 
 def test_the_exported_file_respects_them_too(even: Path, tmp_path: Path):
     """The export itself compares its probabilities with those of the model."""
     pytest.importorskip("onnxruntime")
-    result = CliRunner().invoke(
-        make_app(["export"]), ["export", str(even), "--output", str(tmp_path / "even.onnx")]
-    )
+    result = CliRunner().invoke(make_app(), ["export", str(even), "--output", str(tmp_path / "even.onnx")])
     assert result.exit_code == 0, result.output
     exported = kmcl.load(tmp_path / "even.onnx")
     assert exported.rules.parents == read_description(even / "model").rules.parents

@@ -65,7 +65,7 @@ def test_command_and_function_name_the_folder_of_a_run_alike(table: Path, tmp_pa
     (tmp_path / "mine.yaml").write_text("method: asl\noptimisation:\n  seed: 3\n")
     starts = {
         "my": [
-            lambda: make_app(["train"])(["train", "my.csv", "--config", "mine.yaml"], standalone_mode=False),
+            lambda: make_app()(["train", "my.csv", "--config", "mine.yaml"], standalone_mode=False),
             lambda: kmcl.train("my.csv", config="mine.yaml"),
         ],
         "dataframe": [lambda: kmcl.train(pd.read_csv("my.csv"), config="mine.yaml")],

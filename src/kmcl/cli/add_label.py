@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
+
+from kmcl import api
 
 
 def add_label(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a model folder.")],
-    examples: Annotated[
+    images: Annotated[
         list[str],
         typer.Argument(
             metavar="EXAMPLES...",
@@ -20,18 +22,18 @@ def add_label(
     ],
     name: Annotated[str, typer.Option(help="Name of the new label.")],
     without: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(metavar="PATH", help="Images known not to show it; may be repeated."),
     ] = None,
     share: Annotated[
-        Optional[float],  # noqa: UP045
+        float | None,
         typer.Option(
             help="How many of the images that will be predicted show it, from 0 to 1.",
             show_default="estimated",
         ),
     ] = None,
     output: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(metavar="DIR", help="Folder to write.", show_default="RUN-NAME"),
     ] = None,
 ) -> None:
@@ -40,21 +42,8 @@ def add_label(
     RUN is not changed. The new folder predicts one more label: kmcl predict, evaluate, serve, export and
     report take it. More labels are added one after the other.
     """
-    from rich.console import Console
-
-    from kmcl.labelling.added_run import add_label_to_run, default_output
-
-    folder = default_output(run, name) if output is None else output
-    added = add_label_to_run(
-        run,
-        examples,
-        name,
-        folder,
-        without=without or (),
-        share=share,
-        console=Console(stderr=True),
-    )
-    for reason in added.unreadable:
+    new = api.add_label(run, images, name=name, without=without or (), share=share, output=output)
+    for reason in new.added.unreadable:
         typer.echo(f"kmcl: left out, {reason}", err=True)
-    typer.echo(added.in_words())
-    typer.echo(f"{folder} is written")
+    typer.echo(new.added.in_words())
+    typer.echo(f"{new.path} is written")

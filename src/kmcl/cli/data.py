@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
+from kmcl import api
 from kmcl.cli.audit import audit, correct
 from kmcl.cli.data_arguments import DataArgument, OptionArgument, parse_dataset_options
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from kmcl.data.check import CheckReport
     from kmcl.data.describe import Description
-
-
-class ShardForm(StrEnum):
-    """What `kmcl data shard` writes."""
-
-    tar = "tar"
-    litdata = "litdata"
-
 
 data_app = typer.Typer(help="Describe, check, audit, convert and shard datasets.", no_args_is_help=True)
 data_app.command("audit")(audit)
@@ -39,57 +30,35 @@ JsonArgument = Annotated[bool, typer.Option("--json", help="Print JSON instead o
 SHOWN_PROBLEMS = 50
 
 
-@data_app.command("describe")
-def describe_command(
+@data_app.command()
+def describe(
     data: DataArgument,
-    option: OptionArgument = None,
+    options: OptionArgument = None,
     as_json: JsonArgument = False,
     figures: Annotated[
         Path | None, typer.Option("--figures", metavar="DIR", help="Also write figures (PNG) to this folder.")
     ] = None,
 ) -> None:
     """Show sizes, labels per image, counts per label, correlations and image sizes."""
-    from kmcl.data import open_dataset
-    from kmcl.data.describe import describe
-
-    description = describe(open_dataset(data, **parse_dataset_options(option)))
-    written: list[Path] = []
-    if figures is not None:
-        from kmcl.data.figures import save_figures
-
-        written = save_figures(description, figures)
+    described = api.describe_data(data, options=parse_dataset_options(options), figures=figures)
     if as_json:
-        typer.echo(json.dumps(asdict(description), indent=2))
+        typer.echo(json.dumps(asdict(described.description), indent=2))
         return
-    _print_description(description)
-    _print_notes(description.notes)
-    for path in written:
+    _print_description(described.description)
+    _print_notes(described.description.notes)
+    for path in described.figures:
         typer.echo(f"wrote {path}")
 
 
-@data_app.command("check")
-def check_command(
+@data_app.command()
+def check(
     data: DataArgument,
-    option: OptionArgument = None,
+    options: OptionArgument = None,
     as_json: JsonArgument = False,
     threads: Annotated[int, typer.Option(min=1, help="Threads that decode images.")] = 2,
 ) -> None:
     """Decode every image and list all problems. Exit status 1 if there are any, 2 if rows cannot be used."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from kmcl.data.check import check_spec
-
-    columns = (TextColumn("decoding"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
-    with bar:
-        task = bar.add_task("decoding", total=None)
-        report = check_spec(
-            data,
-            parse_dataset_options(option),
-            threads,
-            lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    report = api.check_data(data, options=parse_dataset_options(options), threads=threads)
     if as_json:
         typer.echo(json.dumps(asdict(report), indent=2))
     else:
@@ -99,8 +68,8 @@ def check_command(
         raise typer.Exit(2 if report.summary else 1)
 
 
-@data_app.command("convert")
-def convert_command(
+@data_app.command()
+def convert(
     data: DataArgument,
     target: Annotated[
         str,
@@ -110,57 +79,31 @@ def convert_command(
             "labelstudio:FOLDER or hf:FOLDER.",
         ),
     ],
-    option: OptionArgument = None,
+    options: OptionArgument = None,
 ) -> None:
     """Write DATA in another format: its images, labels and splits. Images that are files stay as they are."""
-    from kmcl.data import open_dataset
-    from kmcl.data.writers.registry import write_dataset
-
-    dataset = open_dataset(data, **parse_dataset_options(option))
-    with _writing(sum(len(split) for split in dataset.splits.values())) as on_image:
-        spec = write_dataset(dataset, target, on_image)
-    typer.echo(f"wrote {spec}")
+    typer.echo(f"wrote {api.convert_data(data, target, options=parse_dataset_options(options))}")
 
 
-@data_app.command("shard")
-def shard_command(
+@data_app.command()
+def shard(
     data: DataArgument,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder.")],
     images: Annotated[int, typer.Option("--images", min=1, help="Images in a shard.")] = 1000,
     form: Annotated[
-        ShardForm, typer.Option("--form", help="tar: as WebDataset's; litdata: chunks of LitData.")
-    ] = ShardForm.tar,
-    option: OptionArgument = None,
+        Literal["tar", "litdata"],
+        typer.Option("--form", help="tar: as WebDataset's; litdata: chunks of LitData."),
+    ] = "tar",
+    options: OptionArgument = None,
 ) -> None:
     """Write DATA as shards, which `shards:` opens."""
-    from kmcl.data import open_dataset
-    from kmcl.data.litdata_writing import write_chunks
-    from kmcl.data.shard_writing import write_shards
-
-    dataset = open_dataset(data, **parse_dataset_options(option))
-    with _writing(sum(len(split) for split in dataset.splits.values())) as on_image:
-        write = write_chunks if form == ShardForm.litdata else write_shards
-        written = write(dataset, folder, images, on_image)
-    what = "folders of chunks" if form == ShardForm.litdata else "shards"
+    given = parse_dataset_options(options)
+    written = api.shard_data(data, folder, images=images, form=form, options=given)
+    what = "folders of chunks" if form == "litdata" else "shards"
     typer.echo(f"wrote {len(written)} {what}; open them as shards:{folder}")
 
 
-@contextmanager
-def _writing(total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar; what it gives is called with the number of images that were written."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("writing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
-    with bar:
-        task = bar.add_task("writing", total=total)
-        yield lambda count: bar.advance(task, count)
-
-
 def _new_table(title: str, text_columns: list[str], number_columns: list[str]) -> Table:
-    from rich.table import Table
-
     table = Table(title=title, title_justify="left")
     for name in text_columns:
         table.add_column(name, overflow="fold")
@@ -170,8 +113,6 @@ def _new_table(title: str, text_columns: list[str], number_columns: list[str]) -
 
 
 def _print_description(description: Description) -> None:
-    from rich.console import Console
-
     console = Console()
     names = [split.name for split in description.splits]
     splits = _new_table(
@@ -218,9 +159,6 @@ def _print_description(description: Description) -> None:
 
 
 def _print_notes(notes: Sequence[str]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-
     for note in notes:
         Console().print(f"note: {escape(note)}", soft_wrap=True, highlight=False)
 
@@ -230,26 +168,20 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _print_report(report: CheckReport) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-
-    from kmcl.data.check import EXAMPLES
-
     console = Console()
     if not report.problems:
         console.print(f"{escape(report.name)}: {report.num_images:,} images, nothing wrong")
         return
     problems = [problem for problem in report.problems if problem.kind != "unusable row"]
     if report.summary:
-        num_refused = len(report.problems) - len(problems)
         console.print(
-            f"{escape(report.name)}: {_counted(num_refused, 'problem')} in rows that cannot be used",
+            f"{escape(report.name)}: {_counted(report.num_refused, 'problem')} in rows that cannot be used",
             soft_wrap=True,
             highlight=False,
         )
         for sentence in report.summary:
             console.print(f"  {escape(sentence)}", soft_wrap=True, highlight=False)
-        if num_refused > EXAMPLES:
+        if not report.is_summary_complete:
             console.print("  --json lists them all", highlight=False)
         if not problems and report.num_images:
             kept = _counted(report.num_images, "image")

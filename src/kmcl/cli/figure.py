@@ -6,6 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
+
+from kmcl import api
 
 figure_app = typer.Typer(help="Draw figures of the method and of a run.", no_args_is_help=True)
 
@@ -26,13 +30,8 @@ def predictions(
 
     Writes predictions.svg, predictions.png and predictions.csv.
     """
-    from kmcl.reports.figure_files import write_picture
-    from kmcl.reports.prediction_figure import predictions_picture
-
-    picture = predictions_picture(run, num_images, seed)
-    write_picture(picture, output)
-    for ending in ("svg", "png", "csv"):
-        typer.echo(output / f"{picture.name}.{ending}")
+    for path in api.draw_predictions(run, output=output, num_images=num_images, seed=seed).files:
+        typer.echo(path)
 
 
 @figure_app.command()
@@ -43,17 +42,10 @@ def similarity(
 
     Writes similarity.svg, similarity.png and similarity.csv, and prints the values of the contour panels.
     """
-    from rich.console import Console
-    from rich.table import Table
-
-    from kmcl.reports.figure_files import write_picture
-    from kmcl.reports.similarity_figure import similarity_picture
-
-    picture = similarity_picture()
-    write_picture(picture, output)
-    table = Table(*picture.numbers.header)
-    for row in picture.numbers.rows:
+    drawn = api.draw_similarity(output=output)
+    table = Table(*drawn.numbers.header)
+    for row in drawn.numbers.rows:
         table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row))
     Console().print(table)
-    for ending in ("svg", "png", "csv"):
-        typer.echo(output / f"{picture.name}.{ending}")
+    for path in drawn.files:
+        typer.echo(path)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from kmcl.evaluation.label_rules import LabelRules
-
 GuaranteeOption = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option(
         metavar="RATE=LEVEL",
         help="Thresholds, chosen on val of the run, that keep a rate on new images: recall=0.9, "
@@ -20,7 +17,7 @@ GuaranteeOption = Annotated[
 ]
 
 AbstainOption = Annotated[
-    Optional[float],  # noqa: UP045
+    float | None,
     typer.Option(
         metavar="SHARE",
         help="Leave this share of the decisions, the least certain ones, to a person: 0.1 for a tenth. The "
@@ -28,9 +25,3 @@ AbstainOption = Annotated[
         show_default="none",
     ),
 ]
-
-
-def say_guarantee(rules: LabelRules) -> None:
-    """What the thresholds promise, to standard error; nothing where they promise nothing."""
-    if rules.guarantee is not None:
-        typer.echo(f"kmcl: {rules.guarantee.in_words(rules.labels)}", err=True)

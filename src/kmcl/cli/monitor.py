@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
+
+from kmcl import api
+from kmcl.cli.written_page import OpenOption, show
 
 SHOWN_FINDINGS = 10
 
@@ -18,7 +21,7 @@ def monitor(
         typer.Argument(metavar="PREDICTIONS...", help="Files that kmcl predict --output wrote."),
     ],
     output: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(help="Folder to write to.", show_default="RUN/monitor"),
     ] = None,
     false_alarms: Annotated[
@@ -26,7 +29,7 @@ def monitor(
         typer.Option(help="Probability of any alarm where nothing has changed; above 0 and below 1."),
     ] = 0.01,
     group: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             metavar="PATTERN",
             help="Part of a file name that is its group, such as '^[0-9]+' for a patient; one image of each "
@@ -37,7 +40,7 @@ def monitor(
         bool, typer.Option("--fail-on-drift", help="Exit with status 3 where drift is found.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    open_: OpenOption = False,
 ) -> None:
     """Compare new predictions with those of val: unfamiliar images, features, label rates, probabilities.
 
@@ -45,14 +48,10 @@ def monitor(
     drift, unless --fail-on-drift is given. Features are compared where the files have them, which
     kmcl predict --features writes.
     """
-    from kmcl.cli.report import show
-    from kmcl.reports.monitor import describe_check, drift_to_json, write_monitor
-    from kmcl.reports.monitor import monitor as compare
-
-    drift, sections = compare(run, files, false_alarms, group)
-    page = write_monitor(output or run / "monitor", run.resolve().name, drift, sections)
+    monitored = api.monitor(run, files, output=output, false_alarms=false_alarms, group=group)
+    drift = monitored.drift
     if as_json:
-        typer.echo(json.dumps(drift_to_json(drift), indent=2))
+        typer.echo(json.dumps(monitored.to_json(), indent=2))
     else:
         found = drift.found
         typer.echo(
@@ -60,13 +59,13 @@ def monitor(
             f"val, {drift.num_new} new images against {drift.num_val}"
         )
         for check in found[:SHOWN_FINDINGS]:
-            typer.echo(f"  {describe_check(check)}")
+            typer.echo(f"  {monitored.in_words(check)}")
         if len(found) > SHOWN_FINDINGS:
             typer.echo(f"  and {len(found) - SHOWN_FINDINGS} more")
         if drift.not_compared:
             typer.echo(f"not compared, since val or the files lack it: {', '.join(drift.not_compared)}")
         for note in drift.notes:
             typer.echo(note)
-        show(page, open_)
+        show(monitored.page, open_)
     if fail_on_drift and drift.found:
         raise typer.Exit(3)

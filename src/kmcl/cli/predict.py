@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
-from kmcl.cli.guarantee_option import AbstainOption, GuaranteeOption, say_guarantee
-from kmcl.cli.prediction_forms import PredictionFiles, choose_form
-from kmcl.cli.prediction_run import ENOUGH_TO_CONVERT, PredictionRun
+from kmcl import api
+from kmcl.cli.guarantee_option import AbstainOption, GuaranteeOption
 from kmcl.errors import InputError
-from kmcl.serving.engine_choice import Engine
+from kmcl.serving.engine_choice import ENOUGH_TO_CONVERT, Engine
 
 
 def predict(
@@ -22,7 +20,7 @@ def predict(
             metavar="RUN", help="A run or model folder, a hub model OWNER/NAME, or an .onnx file."
         ),
     ],
-    paths: Annotated[
+    sources: Annotated[
         list[str],
         typer.Argument(
             metavar="SOURCE...",
@@ -39,7 +37,7 @@ def predict(
         bool, typer.Option("--wide", help="One row per image and one column per label (CSV or Parquet).")
     ] = False,
     output: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(
             help="Write to this file instead of printing; the form follows its ending: "
             ".csv, .json, .jsonl (an object per line) or .parquet. After an interruption the same command "
@@ -47,7 +45,7 @@ def predict(
         ),
     ] = None,
     part: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             metavar="K/N",
             help="Predict the share K of N, as one of N commands that differ in nothing else; the one that "
@@ -56,7 +54,7 @@ def predict(
         ),
     ] = None,
     batch_size: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(min=1, help="Images per batch.", show_default="by image size"),
     ] = None,
     engine: Annotated[
@@ -87,49 +85,21 @@ def predict(
     Unreadable images are reported, and have the reason in the column error; the exit status is then 1. Files
     of a folder that are no images are listed.
     """
-    form = choose_form(output, as_json=as_json, as_csv=as_csv, wide=wide)
-    if abstain is not None and wide:
-        raise InputError("--wide has one column per label, and no place for the decisions of --abstain")
-    if features and form == "table":
-        raise InputError("--features adds columns of numbers; give --output, --csv or --json with it")
-    if part is not None and output is None:
-        raise InputError("--part needs --output, the file that all parts write together")
-    if form == "parquet":
-        import pyarrow  # noqa: F401  # missing packages are found before any image is predicted
-
-    from rich.console import Console
-
-    from kmcl.serving import load
-    from kmcl.serving.image_sources import ImageSource
-    from kmcl.serving.prediction_job import Part
-    from kmcl.serving.predictions import Columns
-
-    chosen = None if part is None else Part.parse(part)
-    source = ImageSource(paths)
-    predictor = load(run, guarantee=guarantee)
-    say_guarantee(predictor.rules)
-    cutoff = None
-    if abstain is not None:
-        from kmcl.runs.guarantee import cutoff_of_run
-
-        cutoff = cutoff_of_run(predictor.rules, abstain, run)
-    if features and not predictor.summary_size:
-        raise InputError(
-            f"--features: {run} gives none: it has no post-hoc part unfamiliarity, or an earlier version "
-            "exported it"
-        )
-    columns = Columns(
-        sigma,
-        cutoff is not None,
-        predictor.has_unfamiliarity,
-        error=True,
-        num_features=predictor.summary_size if features else 0,
+    if as_json and as_csv:
+        raise InputError("--json and --csv cannot be combined")
+    predicted = api.predict(
+        run,
+        sources,
+        output=output,
+        form="json" if as_json else "csv" if as_csv else None,
+        wide=wide,
+        part=part,
+        batch_size=batch_size,
+        engine=engine,
+        sigma=sigma,
+        features=features,
+        guarantee=guarantee,
+        abstain=abstain,
     )
-    files = PredictionFiles(form, columns, predictor.labels, wide)
-    running = PredictionRun(predictor, source, files, cutoff, engine, batch_size, Console(stderr=True))
-    if output is None:
-        running.print_to(sys.stdout)
-    else:
-        running.write_to(output, chosen)
-    if running.num_unreadable:
+    if predicted.num_unreadable:
         raise typer.Exit(1)

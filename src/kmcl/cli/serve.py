@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import Annotated
 
 import typer
 
-from kmcl.cli.guarantee_option import AbstainOption, GuaranteeOption, say_guarantee
-from kmcl.cli.label_studio_options import (
-    LabelStudioFilesOption,
-    LabelStudioOption,
-    LabelStudioTokenOption,
-    LabelStudioUrlOption,
-    task_images,
-)
+from kmcl import api
+from kmcl.cli.guarantee_option import AbstainOption, GuaranteeOption
 from kmcl.serving.engine_choice import Engine
+from kmcl.serving.service.settings import (
+    KILOBYTE,
+    LABEL_STUDIO_SECONDS,
+    LABEL_STUDIO_URL,
+    MEGABYTE,
+    MEGAPIXEL,
+    ServiceSettings,
+)
 
-if TYPE_CHECKING:
-    from kmcl.evaluation.drift import PredictedImages
-    from kmcl.evaluation.label_rules import LabelRules
-
-TIMEOUT = 30.0
-LABEL_STUDIO_TIMEOUT = 90.0
-"""Label Studio waits for 100 s, and sends all selected tasks in one request."""
+USUAL = ServiceSettings()
 
 
 def serve(
@@ -37,43 +32,57 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all addresses.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8000,
     token: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             envvar="KMCL_TOKEN",
             help="Require this bearer token. Prefer the variable: other users can see flags.",
             show_default="none",
         ),
     ] = None,
-    max_body: Annotated[float, typer.Option(help="Maximum size of a request in MiB.")] = 32,
-    max_pixels: Annotated[float, typer.Option(help="Maximum size of an image in million pixels.")] = 50,
-    max_images: Annotated[int, typer.Option(min=1, help="Maximum number of images per request.")] = 32,
-    max_waiting: Annotated[int, typer.Option(min=1, help="Maximum number of images in the queue.")] = 256,
-    max_requests: Annotated[int, typer.Option(min=1, help="Maximum number of concurrent requests.")] = 64,
+    max_body: Annotated[float, typer.Option(help="Maximum size of a request in MiB.")] = (
+        USUAL.max_body_bytes // MEGABYTE
+    ),
+    max_pixels: Annotated[float, typer.Option(help="Maximum size of an image in million pixels.")] = (
+        USUAL.max_image_pixels // MEGAPIXEL
+    ),
+    max_images: Annotated[int, typer.Option(min=1, help="Maximum number of images per request.")] = (
+        USUAL.max_images
+    ),
+    max_waiting: Annotated[int, typer.Option(min=1, help="Maximum number of images in the queue.")] = (
+        USUAL.max_waiting
+    ),
+    max_requests: Annotated[int, typer.Option(min=1, help="Maximum number of concurrent requests.")] = (
+        USUAL.max_requests
+    ),
     max_requests_per_address: Annotated[
         int, typer.Option(min=1, help="Maximum number of concurrent requests of one client.")
-    ] = 32,
+    ] = USUAL.max_requests_per_address,
     max_connections_per_address: Annotated[
         int, typer.Option(min=1, help="Maximum number of open connections of one address.")
-    ] = 256,
-    max_header: Annotated[float, typer.Option(help="Maximum size of the headers of a request in KiB.")] = 32,
+    ] = USUAL.max_connections_per_address,
+    max_header: Annotated[float, typer.Option(help="Maximum size of the headers of a request in KiB.")] = (
+        USUAL.max_header_bytes // KILOBYTE
+    ),
     header_timeout: Annotated[
         float, typer.Option(help="Time limit for receiving the headers of a request in seconds.")
-    ] = 10,
+    ] = round(USUAL.header_seconds),
     min_body_rate: Annotated[
         float, typer.Option(help="Minimum rate at which a body must arrive, in KiB per second.")
-    ] = 4,
-    allowed_host: Annotated[
-        Optional[list[str]],  # noqa: UP045
+    ] = USUAL.min_body_rate // KILOBYTE,
+    allowed_hosts: Annotated[
+        list[str] | None,
         typer.Option(
+            "--allowed-host",
             metavar="NAME",
             help="Answer requests for this host name too; may be repeated. On a loopback address only "
             "localhost is answered, on others any name unless this is given.",
             show_default="none",
         ),
     ] = None,
-    trusted_proxy: Annotated[
-        Optional[list[str]],  # noqa: UP045
+    trusted_proxies: Annotated[
+        list[str] | None,
         typer.Option(
+            "--trusted-proxy",
             metavar="ADDRESS",
             help="Count the requests that come from this address or network by the client that their "
             "X-Forwarded-For names, as is done for this machine's own address; may be repeated.",
@@ -81,14 +90,14 @@ def serve(
         ),
     ] = None,
     batch_size: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(min=1, help="Maximum number of images per batch.", show_default="by image size"),
     ] = None,
     timeout: Annotated[
-        Optional[float],  # noqa: UP045
+        float | None,
         typer.Option(
             help="Time limit of a request in seconds.",
-            show_default=f"{TIMEOUT:g}, with --label-studio {LABEL_STUDIO_TIMEOUT:g}",
+            show_default=f"{USUAL.timeout_seconds:g}, with --label-studio {LABEL_STUDIO_SECONDS:g}",
         ),
     ] = None,
     engine: Annotated[
@@ -97,89 +106,66 @@ def serve(
     ] = Engine.auto,
     guarantee: GuaranteeOption = None,
     abstain: AbstainOption = None,
-    label_studio: LabelStudioOption = False,
-    label_studio_url: LabelStudioUrlOption = None,
-    label_studio_token: LabelStudioTokenOption = None,
-    label_studio_files: LabelStudioFilesOption = None,
+    label_studio: Annotated[
+        bool, typer.Option("--label-studio", help="Be a machine learning backend of Label Studio too.")
+    ] = False,
+    label_studio_url: Annotated[
+        str | None,
+        typer.Option(
+            envvar="LABEL_STUDIO_URL",
+            metavar="URL",
+            help="The Label Studio that images of tasks are asked for; no other server is.",
+            show_default=f"{LABEL_STUDIO_URL}, or none with --label-studio-files",
+        ),
+    ] = None,
+    label_studio_token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="LABEL_STUDIO_API_KEY",
+            help="Access token of a user of Label Studio. Prefer the variable: other users can see flags.",
+            show_default="none",
+        ),
+    ] = None,
+    label_studio_files: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Look for images of tasks here first: Label Studio's document root of local files, or its "
+            "media folder.",
+            show_default="none",
+        ),
+    ] = None,
     access_log: Annotated[bool, typer.Option(help="Log every request.")] = False,
 ) -> None:
     """Serve a model over HTTP: POST /v1/predict, and a page to try it at /.
 
     Stops on Ctrl-C or SIGTERM after answering the accepted requests.
     """
-    # First of all, so that a missing package is reported before the model is loaded.
-    import fastapi  # noqa: F401
-    import prometheus_client  # noqa: F401
-    import python_multipart  # noqa: F401
-    import uvicorn  # noqa: F401
-
-    from kmcl.serving import load
-    from kmcl.serving.engine import with_engine
-    from kmcl.serving.service.hosts import allowed_hosts
-    from kmcl.serving.service.server import open_socket
-    from kmcl.serving.service.server import serve as serve_until_stopped
-    from kmcl.serving.service.settings import (
-        KILOBYTE,
-        LOCAL_PROXIES,
-        MEGABYTE,
-        MEGAPIXEL,
-        ServiceSettings,
-    )
-
-    images = task_images(label_studio, label_studio_url, label_studio_token, label_studio_files)
-    if timeout is None:
-        timeout = LABEL_STUDIO_TIMEOUT if label_studio else TIMEOUT
-    opened = open_socket(host, port)
-    settings = ServiceSettings(
-        max_body_bytes=round(max_body * MEGABYTE),
-        max_image_pixels=round(max_pixels * MEGAPIXEL),
+    api.serve(
+        run,
+        host=host,
+        port=port,
+        engine=engine,
+        guarantee=guarantee,
+        abstain=abstain,
+        allowed_hosts=allowed_hosts or (),
+        trusted_proxies=trusted_proxies or (),
+        timeout=timeout,
+        label_studio=label_studio,
+        label_studio_url=label_studio_url,
+        label_studio_token=label_studio_token,
+        label_studio_files=label_studio_files,
+        access_log=access_log,
+        token=token,
+        batch_size=batch_size,
         max_images=max_images,
         max_waiting=max_waiting,
-        batch_size=batch_size,
-        timeout_seconds=timeout,
         max_requests=max_requests,
         max_requests_per_address=max_requests_per_address,
         max_connections_per_address=max_connections_per_address,
+        max_body_bytes=round(max_body * MEGABYTE),
+        max_image_pixels=round(max_pixels * MEGAPIXEL),
         max_header_bytes=round(max_header * KILOBYTE),
         header_seconds=header_timeout,
         min_body_rate=round(min_body_rate * KILOBYTE),
-        allowed_hosts=allowed_hosts(opened, host, tuple(allowed_host or ())),
-        trusted_proxies=(*LOCAL_PROXIES, *(trusted_proxy or ())),
-        token=token or None,
     )
-    loaded, cutoff = load(run, guarantee=guarantee), None
-    loaded.refuse_vectors("kmcl serve")
-    if abstain is not None:
-        from kmcl.runs.guarantee import cutoff_of_run
-
-        cutoff = cutoff_of_run(loaded.rules, abstain, run)
-    predictor = with_engine(loaded, engine, partial(typer.echo, err=True))
-    say_guarantee(predictor.rules)
-    name = run.resolve().name if run.exists() else str(run)
-    shown_host = f"[{host}]" if ":" in host else host
-    typer.echo(f"{run}: {len(predictor.labels)} labels; serving at http://{shown_host}:{port}/", err=True)
-    serve_until_stopped(
-        predictor,
-        settings,
-        opened,
-        name=name,
-        cutoff=cutoff,
-        label_studio=images,
-        val=_val_of(run, predictor.rules),
-        access_log=access_log,
-    )
-
-
-def _val_of(run: Path, rules: LabelRules) -> PredictedImages | None:
-    """What the model says of val, where it was loaded from a run folder that still has it."""
-    if not run.is_dir():
-        return None
-    from kmcl.evaluation.drift import predicted_images
-    from kmcl.evaluation.predictions import Predictions
-    from kmcl.runs.folder import RunFolder
-
-    file = RunFolder(run).predictions_file("val")
-    if not file.is_file():
-        return None
-    val = Predictions.load(file)
-    return predicted_images(val, rules) if val.labels == rules.labels else None

@@ -64,6 +64,16 @@ class CheckReport:
     summary: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def num_refused(self) -> int:
+        """Problems of rows that cannot be used."""
+        return sum(problem.kind == "unusable row" for problem in self.problems)
+
+    @property
+    def is_summary_complete(self) -> bool:
+        """Whether `summary` has every row that cannot be used."""
+        return self.num_refused <= EXAMPLES
+
 
 Progress = Callable[[int, int], None]
 """Called with the number of images done and their total."""

@@ -11,9 +11,11 @@ Files are read as tensors only; no code in them is ever run.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +28,7 @@ from kmcl.interop.released_datasets import IMAGENET_MEAN, IMAGENET_STD, RELEASED
 from kmcl.interop.released_names import find_encoder, rename_body
 from kmcl.kernels import KERNELS
 from kmcl.models.classifier import Classifier
-from kmcl.models.folder import ModelDescription, build_classifier
+from kmcl.models.folder import ModelDescription, build_classifier, save_model
 from kmcl.options.methods import KMCL_PRESETS, AslOptions, MethodOptions
 
 DEFAULT_THRESHOLD = 0.8
@@ -92,6 +94,54 @@ def import_released(
     state |= {f"head.{name}": tensor for name, tensor in head.tensors.items()}
     classifier.load_state_dict(_fitted(state, expected, path))
     return classifier.eval(), description
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """A released checkpoint as a model folder.
+
+    digest: SHA-256 of the checkpoint. A changed weight is a weight like any other: only a comparison with the
+            published digest shows it
+    """
+
+    folder: Path
+    description: ModelDescription
+    digest: str
+
+
+def import_to_folder(
+    checkpoint: Path,
+    folder: Path,
+    *,
+    dataset: str | None,
+    labels: Path | None,
+    image_size: int | None,
+    threshold: float,
+) -> ImportedModel:
+    """Convert a released checkpoint to a new model folder; see `import_released`.
+
+    labels: a text file with the labels, one per line, in the order of the outputs
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder}: exists and is not empty; choose another --output")
+    names = None if labels is None else _read_labels(labels)
+    classifier, description = import_released(
+        checkpoint, dataset=dataset, labels=names, image_size=image_size, threshold=threshold
+    )
+    try:
+        save_model(folder, classifier, description)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written: {error.strerror}") from error
+    with checkpoint.open("rb") as file:
+        return ImportedModel(folder, description, hashlib.file_digest(file, "sha256").hexdigest())
+
+
+def _read_labels(path: Path) -> tuple[str, ...]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read as a list of labels: {error}") from error
+    return tuple(line.strip() for line in lines if line.strip())
 
 
 def _read(path: Path) -> Mapping[str, Any]:

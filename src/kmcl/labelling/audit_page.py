@@ -5,20 +5,30 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 
+from rich.console import Console
+
+from kmcl.data import open_dataset
 from kmcl.data.dataset import ImageStore, Split
-from kmcl.data.vectors import feature_dim_of
+from kmcl.data.selection import join_splits
+from kmcl.data.table_writing import table_cells
+from kmcl.data.vectors import feature_dim, feature_dim_of
 from kmcl.errors import InputError
-from kmcl.labelling.audit import Audit, Finding, percent
-from kmcl.labelling.findings_table import COLUMNS, finding_cells
+from kmcl.labelling.audit import Audit, Finding, audit_dataset, percent
+from kmcl.labelling.findings_table import COLUMNS, finding_cells, findings_to_csv, source_file
+from kmcl.labelling.image_features import FeatureExtractor, pretrained_extractor, vector_extractor
+from kmcl.progress import say
 from kmcl.reports.figure_files import data_uri
 from kmcl.reports.html_document import html_document
 from kmcl.reports.thumbnails import encode, short_name
+from kmcl.serving.loading import load_in_torch
+from kmcl.storage.atomic import write_text
 
 PICTURE_SIDE, NEIGHBOUR_SIDE = 272, 104
 HEADINGS = {"wrong": "given, but likely absent", "missing": "likely present, but not given"}
@@ -143,15 +153,69 @@ def _data(audit: Audit, everything: Split, table: Sequence[Sequence[str | int]] 
     return json.dumps({"digest": digest, **json.loads(content)}).replace("<", "\\u003c")
 
 
-def write_audit(folder: Path, page: str, findings: str) -> Path:
-    """Write the page and the table of findings into a folder; returns the page's path."""
-    from kmcl.storage.atomic import write_text
+@dataclass(frozen=True)
+class WrittenAudit:
+    """An audit and its page.
 
+    everything: all images of the dataset, as the findings count them
+    """
+
+    audit: Audit
+    everything: Split
+    page: Path
+
+    def in_words(self, finding: Finding) -> str:
+        """A finding in one line."""
+        name = self.everything.images.name(finding.row)
+        return f"{percent(finding.probability)}  {name}: {finding.reasons[0]}"
+
+
+def write_audit(
+    data: str,
+    options: Mapping[str, object],
+    run: Path | None,
+    count: int,
+    folder: Path,
+    seed: int,
+    console: Console,
+) -> WrittenAudit:
+    """Audit a dataset; write the page and the table of findings into a folder.
+
+    run: whose encoder compares the images; a pretrained one if there is none
+    """
+    dataset = open_dataset(data, **options)
+    everything = join_splits(dataset)
+    width = feature_dim(dataset)
+    audit = audit_dataset(dataset, _extractor(run, console, width), count, seed, on_step=console.print)
+    source = source_file(data)
+    in_files = width is None and Path(everything.images.name(0)).is_file()
+    try:
+        table = list(table_cells(dataset, None if source is None else source.parent)) if in_files else None
+    except InputError as error:  # the decisions can be saved nevertheless
+        say(console, f"The page has no corrected table: {error}")
+        table = None
+    advice = "" if source is None else f"corrected.csv belongs beside {source.name}: its paths start there. "
+    written = "corrected.csv" if width is None else "corrected.npz"
+    command = f"kmcl data correct {data} decisions.csv --output {written}"
+    footer = (
+        f"{advice}The command {command} makes the same table from decisions.csv."
+        if width is None
+        else f"The command {command} applies decisions.csv."
+    )
+    page = audit_page(audit, f"Labels of {dataset.name}", everything, table, footer)
     path = folder / "audit.html"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / "findings.csv", findings)
+        write_text(folder / "findings.csv", findings_to_csv(audit, everything))
         write_text(path, page)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from error
-    return path
+    return WrittenAudit(audit, everything, path)
+
+
+def _extractor(run: Path | None, console: Console, feature_dim: int | None) -> FeatureExtractor:
+    if feature_dim is not None:
+        return vector_extractor(console, feature_dim)  # an encoder would see nothing else
+    if run is None:
+        return pretrained_extractor(console)
+    return FeatureExtractor(load_in_torch(run).classifier, console)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from kmcl.data import open_dataset
 from kmcl.data.dataset import Dataset, Split
 from kmcl.data.readers.table_rows import read_rows
+from kmcl.data.table_writing import write_table
+from kmcl.data.vector_writing import write_vectors
+from kmcl.data.vectors import feature_dim
 from kmcl.errors import InputError, suggest
 from kmcl.labelling.audit import Audit, Finding
 
@@ -81,6 +86,35 @@ def correct_labels(dataset: Dataset, path: Path) -> Corrections:
                 targets[name][row, column] = int(suggested)
     splits = {name: replace(split, targets=targets[name]) for name, split in dataset.splits.items()}
     return Corrections(replace(dataset, splits=splits), counts[ACCEPT], counts[REJECT], counts[""])
+
+
+def write_corrected(data: str, options: Mapping[str, object], decisions: Path, output: Path) -> Corrections:
+    """Write the labels of a dataset with the accepted suggestions: a table, or a file of feature vectors."""
+    dataset = open_dataset(data, **options)
+    if output.exists() and output.resolve() == (source_file(data) or Path()).resolve():
+        raise InputError(f"{output}: is the dataset itself; choose another file for --output")
+    of_vectors = feature_dim(dataset) is not None
+    first = next(split.images.name(0) for split in dataset.splits.values() if len(split))
+    if not of_vectors and not Path(first).is_file():
+        raise InputError(
+            f"{first}: is no image file, which a table needs; write the images with kmcl data convert, and "
+            "audit the table it writes"
+        )
+    corrected = correct_labels(dataset, decisions)
+    try:
+        if of_vectors:
+            write_vectors(corrected.dataset, output)
+        else:
+            write_table(corrected.dataset, output, output.parent)
+    except OSError as error:
+        raise InputError(f"{output}: cannot be written: {error.strerror or error}") from error
+    return corrected
+
+
+def source_file(data: str) -> Path | None:
+    """The file of a table or of feature vectors; None for other datasets."""
+    path = Path(data.removeprefix("table:").removeprefix("features:"))
+    return path if path.is_file() else None
 
 
 def _label_place(dataset: Dataset, label: str, where: str) -> int:

@@ -13,10 +13,15 @@ if TYPE_CHECKING:
     from kmcl.models.folder import build_classifier, load_model, read_description, save_model
     from kmcl.models.folding import fold_batch_norms
     from kmcl.models.method_complexity import MeasuredMethod, measure_method
-    from kmcl.models.published_complexity import PublishedComplexity, published_counterpart
+    from kmcl.models.published_complexity import (
+        ComparedComplexity,
+        PublishedComplexity,
+        published_counterpart,
+    )
 
 __all__ = [
     "Classifier",
+    "ComparedComplexity",
     "Complexity",
     "EncoderCount",
     "FittedPart",
@@ -35,6 +40,7 @@ __all__ = [
 
 _HOMES = {
     "Classifier": "kmcl.models.classifier",
+    "ComparedComplexity": "kmcl.models.published_complexity",
     "Complexity": "kmcl.models.complexity",
     "EncoderCount": "kmcl.models.complexity",
     "FittedPart": "kmcl.models.description",

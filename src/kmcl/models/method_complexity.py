@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 
@@ -15,18 +15,28 @@ from kmcl.models.complexity import (
     EncoderCount,
     count_encoder,
     measure_complexity,
+    own_image_size,
     unallocated_encoder,
 )
 from kmcl.options import read_options
 from kmcl.options.methods import KmclOptions, MethodOptions
 
 
-class MeasuredMethod(NamedTuple):
-    """`kernel`: that of KMCL, None for the other methods."""
+@dataclass(frozen=True)
+class MeasuredMethod:
+    """What a method computes for one image, on an encoder.
 
+    kernel: that of KMCL, None for the other methods
+    gmac:   multiply-accumulates in thousand millions
+    """
+
+    encoder: str
+    image_size: int
+    labels: int
     method: str
     kernel: str | None
-    complexity: Complexity
+    parameters: int
+    gmac: float
 
 
 def measure_method(
@@ -66,6 +76,7 @@ def measure_methods(
     """All methods, KMCL with each of its kernels; or those of one name, or of one kernel."""
     if kernel is not None and method not in (None, "kmcl"):
         raise InputError(f"method {method!r} has no kernels; got kernel {kernel!r}")
+    side = image_size or own_image_size(encoder)
     kernels = list(KERNELS) if kernel is None else [kernel]
     if kernel is not None:
         kernel_family(kernel)  # raises for an unknown name
@@ -78,6 +89,7 @@ def measure_methods(
                 if variant is None
                 else KmclOptions(kernel=variant, query_width=0)  # the paper's head: the mixture alone
             )
-            counted = measure_method(encoder, options, num_labels, image_size)
-            measured.append(MeasuredMethod(name, variant, counted))
+            counted = measure_method(encoder, options, num_labels, side)
+            size = (counted.parameters, counted.gmac)
+            measured.append(MeasuredMethod(encoder, side, num_labels, name, variant, *size))
     return measured

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from kmcl.models.complexity import Complexity, unallocated_encoder
@@ -15,7 +16,13 @@ from kmcl.options.methods import (
     TDRGOptions,
 )
 
-__all__ = ["PUBLISHED", "PublishedComplexity", "published_counterpart"]
+__all__ = [
+    "PUBLISHED",
+    "ComparedComplexity",
+    "PublishedComplexity",
+    "compare_with_paper",
+    "published_counterpart",
+]
 
 
 class PublishedComplexity(NamedTuple):
@@ -76,3 +83,41 @@ def published_counterpart(row: PublishedComplexity, *, paper_count: bool = True)
     if isinstance(row.options, MLGCNOptions):
         parameters -= row.num_labels * row.options.label_embedding_dim
     return Complexity(parameters, measured.macs)
+
+
+@dataclass(frozen=True)
+class ComparedComplexity:
+    """A published row beside our counts: of all parameters that are there, and of those the paper counts."""
+
+    method: str
+    encoder: str
+    image_size: int
+    labels: int
+    kernel: str | None
+    parameters: int
+    parameters_as_in_paper: int
+    parameters_millions_paper: float
+    gmac: float
+    gmac_paper: float
+
+
+def compare_with_paper() -> list[ComparedComplexity]:
+    """All published rows with our counts."""
+    rows = []
+    for row in PUBLISHED:
+        as_in_paper = published_counterpart(row)
+        rows.append(
+            ComparedComplexity(
+                method=row.method,
+                encoder=row.encoder,
+                image_size=row.image_size,
+                labels=row.num_labels,
+                kernel=row.kernel,
+                parameters=published_counterpart(row, paper_count=False).parameters,
+                parameters_as_in_paper=as_in_paper.parameters,
+                parameters_millions_paper=row.parameters_millions,
+                gmac=as_in_paper.gmac,
+                gmac_paper=row.gmac,
+            )
+        )
+    return rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import io
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -12,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 
 from kmcl.errors import InputError
-from kmcl.reports.blocks import Picture
+from kmcl.reports.blocks import Picture, Table
 from kmcl.reports.drawing import COLOURS, GRID, INK, PAPER, figure_style
 
 PNG_DPI = 160
@@ -42,6 +43,21 @@ def write_picture(picture: Picture, folder: Path) -> str:
             f"{folder}: the figure {picture.name} cannot be written: {error.strerror}"
         ) from error
     return theme_svg(vector.getvalue())
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The files of a figure, and its numbers."""
+
+    files: tuple[Path, ...]
+    numbers: Table
+
+
+def draw_to_folder(picture: Picture, folder: Path) -> Drawn:
+    """Write a figure, as `write_picture` does."""
+    write_picture(picture, folder)
+    files = tuple(folder / f"{picture.name}.{ending}" for ending in ("svg", "png", "csv"))
+    return Drawn(files, picture.numbers)
 
 
 def _draw(picture: Picture, vector: TextIO, pixels: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -65,15 +65,30 @@ def monitor(
     return drift, sections
 
 
-def write_monitor(folder: Path, run_name: str, drift: Drift, sections: Sequence[Section]) -> Path:
-    """Write page and JSON into a folder; returns the page's path."""
-    write_json(folder / JSON_NAME, drift_to_json(drift))
+@dataclass(frozen=True)
+class Monitored:
+    """What was found, and the page that says it."""
+
+    drift: Drift
+    page: Path
+
+    def to_json(self) -> JsonObject:
+        return {"drift": bool(self.drift.found), **to_json_object(self.drift)}
+
+    def in_words(self, check: Check) -> str:
+        return describe_check(check)
+
+
+def write_monitor(
+    run: Path, files: Sequence[Path], folder: Path, false_alarm_rate: float, group: str | None
+) -> Monitored:
+    """Compare as `monitor` does, and write page and JSON into a folder."""
+    drift, sections = monitor(run, files, false_alarm_rate, group)
+    monitored = Monitored(drift, folder / FILE_NAME)
+    write_json(folder / JSON_NAME, monitored.to_json())
     subtitle = f"{drift.num_new} new images against {drift.num_val} of val."
-    return write_page(folder, FILE_NAME, f"Drift of {run_name}", subtitle, sections)
-
-
-def drift_to_json(drift: Drift) -> JsonObject:
-    return {"drift": bool(drift.found), **to_json_object(drift)}
+    write_page(folder, FILE_NAME, f"Drift of {run.resolve().name}", subtitle, sections)
+    return monitored
 
 
 def describe_check(check: Check) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -57,7 +56,8 @@ class CheckImages:
         )
 
 
-class MapCost(NamedTuple):
+@dataclass(frozen=True)
+class MapCost:
     """mAP of the model and of its exported file, and the first minus the second with its 95 % interval."""
 
     original: float

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import NoReturn
+
+from kmcl.errors import InputError
 
 
 class Engine(StrEnum):
@@ -14,3 +17,11 @@ class Engine(StrEnum):
     auto = "auto"
     torch = "torch"
     onnxruntime = "onnxruntime"
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        raise InputError(f"engine must be one of {', '.join(cls)}; got {value!r}")
+
+
+ENOUGH_TO_CONVERT = 1000
+"""Images from which on converting a model for onnxruntime, once, takes less time than it saves."""

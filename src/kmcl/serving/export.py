@@ -8,7 +8,7 @@ been read back and its scores on real images agree with those of the original.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,15 @@ from torch import Tensor, nn
 
 from kmcl.errors import InputError
 from kmcl.evaluation.label_hierarchy import children_first
+from kmcl.serving.check_images import MapCost, find_check_images
+from kmcl.serving.deployment import write_bentoml_service, write_triton_entry
 from kmcl.serving.export_metadata import INPUT, OUTPUTS, ExportMetadata
 from kmcl.serving.image_predictor import BatchScores
-from kmcl.serving.loading import EXPORTED_SUFFIX
+from kmcl.serving.loading import EXPORTED_SUFFIX, load_in_torch
 from kmcl.serving.onnx_predictor import OnnxPredictor
 from kmcl.serving.predictions import Samples
 from kmcl.serving.predictor import Predictor
-from kmcl.storage.atomic import replacing
+from kmcl.storage.atomic import replacing, write_json
 
 TOLERANCES = {
     "score": 1e-4,
@@ -64,6 +66,37 @@ class Exported:
     @property
     def num_bytes(self) -> int:
         return self.path.stat().st_size
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What the check of an exported file found, as in the file's own JSON; see `Exported`.
+
+    map:       of the model and of the file; None where the images have no targets
+    guarantee: what the thresholds promise, in words
+    """
+
+    file: str
+    bytes: int
+    precision: str
+    checked_on: str
+    num_images: int
+    score_difference: float
+    sigma_difference: float | None
+    unfamiliarity_difference: float | None
+    summary_difference: float | None
+    decisions_changed: float
+    map: MapCost | None
+    guarantee: str | None
+
+
+@dataclass(frozen=True)
+class WrittenExport:
+    """An exported model, and what other servers need of it: Triton's version folder, BentoML's service."""
+
+    report: ExportReport
+    triton: Path | None
+    bentoml: Path | None
 
 
 class ExportableClassifier(nn.Module):
@@ -117,6 +150,53 @@ def export_model(predictor: Predictor, path: Path, images: Samples, *, int8: boo
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
     return replace(exported, path=path)
+
+
+def export_for_people(
+    source: str | Path,
+    output: Path | None,
+    *,
+    int8: bool,
+    images: int | None,
+    triton: Path | None,
+    bentoml: Path | None,
+    guarantee: str | None,
+) -> WrittenExport:
+    """Export a run, a model folder or a hub model, check it on images and write the report beside the file.
+
+    The arguments are those of `kmcl.api.export`.
+    """
+    if int8 and guarantee is not None:
+        raise InputError("--guarantee is about the scores of the model, which --int8 changes; give one")
+    predictor = load_in_torch(source, guarantee=guarantee)
+    if bentoml is not None:
+        predictor.refuse_vectors("--bentoml")
+    promised = None if int8 else predictor.rules.guarantee
+    run = Path(source)
+    name = "model-int8.onnx" if int8 else "model.onnx"
+    path = output or (run / name if run.is_dir() else Path(name))  # in the current folder for a hub model
+    check = find_check_images(run, predictor, images or (5000 if int8 else 500))
+    exported = export_model(predictor, path, check.images, int8=int8)
+    report = ExportReport(
+        file=str(path),
+        bytes=exported.num_bytes,
+        precision="int8" if int8 else "float32",
+        checked_on=check.source,
+        num_images=exported.num_images,
+        score_difference=exported.score_difference,
+        sigma_difference=exported.sigma_difference,
+        unfamiliarity_difference=exported.unfamiliarity_difference,
+        summary_difference=exported.summary_difference,
+        decisions_changed=exported.decisions_changed,
+        map=check.compare(exported.original, exported.scores, predictor.labels),
+        guarantee=None if promised is None else promised.in_words(predictor.labels),
+    )
+    write_json(path.with_name(f"{path.name}.json"), asdict(report))
+    return WrittenExport(
+        report,
+        None if triton is None else write_triton_entry(path, triton),
+        None if bentoml is None else write_bentoml_service(path, bentoml),
+    )
 
 
 def _output_names(predictor: Predictor) -> list[str]:

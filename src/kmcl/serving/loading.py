@@ -6,12 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+
 from kmcl.errors import InputError
+from kmcl.evaluation.guarantee import GuaranteeWish
+from kmcl.evaluation.label_rules import LabelRules
+from kmcl.progress import say
+from kmcl.runs.guarantee import cutoff_of_run, rules_for_wish
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from kmcl.evaluation.label_rules import LabelRules
     from kmcl.serving.image_predictor import ImagePredictor
     from kmcl.serving.predictor import Predictor
 
@@ -61,10 +66,22 @@ def load_in_torch(
     return Predictor(classifier, description, folder)
 
 
-def _rules_with(rules: LabelRules, guarantee: str, source: Path) -> LabelRules:
-    from kmcl.evaluation.guarantee import GuaranteeWish
-    from kmcl.runs.guarantee import rules_for_wish
+def load_for_people(
+    source: str | Path, guarantee: str | None, abstain: float | None, console: Console
+) -> tuple[ImagePredictor, float | None]:
+    """The model, saying what its thresholds promise, and the cut-off of decisions that are left to a person.
 
+    abstain: the share of those decisions; without it there is no cut-off
+    """
+    predictor = load(source, guarantee=guarantee)
+    if predictor.rules.guarantee is not None:
+        say(console, f"kmcl: {predictor.rules.guarantee.in_words(predictor.labels)}")
+    if abstain is None:
+        return predictor, None
+    return predictor, cutoff_of_run(predictor.rules, abstain, Path(source))
+
+
+def _rules_with(rules: LabelRules, guarantee: str, source: Path) -> LabelRules:
     return rules_for_wish(rules, GuaranteeWish.parse(guarantee), source)
 
 

@@ -12,6 +12,10 @@ MEGABYTE = 2**20
 MEGAPIXEL = 1_000_000
 LOCAL_PROXIES = ("127.0.0.1", "::1")
 
+LABEL_STUDIO_URL = "http://localhost:8080"
+LABEL_STUDIO_SECONDS = 90.0
+"""Label Studio waits for 100 s, and sends all selected tasks in one request."""
+
 
 @dataclass(frozen=True)
 class ServiceSettings:

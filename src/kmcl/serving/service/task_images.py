@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from kmcl.data.readers.labelstudio import image_path
 from kmcl.errors import InputError
 from kmcl.serving.service.label_studio_host import DATA, ImageError, LabelStudioHost
+from kmcl.serving.service.settings import LABEL_STUDIO_URL
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,13 @@ class TaskImages:
     def __post_init__(self) -> None:
         if self.folder is not None and not self.folder.is_dir():
             raise InputError(f"the folder with the files of Label Studio does not exist: {self.folder}")
+
+    @classmethod
+    def at(cls, url: str | None, token: str | None, folder: Path | None) -> Self:
+        """On the server of an address and in a folder; on this machine's server where neither is given."""
+        if url is None and folder is None:
+            url = LABEL_STUDIO_URL
+        return cls(None if url is None else LabelStudioHost(url, token or None), folder)
 
     def read(self, reference: object, max_bytes: int, seconds: float) -> bytes:
         """The bytes of an image, within a time; ImageError says why not."""

@@ -14,11 +14,10 @@ from typer.testing import CliRunner
 
 from brightness_onnx import brightness_model
 from kmcl.cli.app import make_app
-from kmcl.cli.prediction_forms import FORM_OF_SUFFIX, WRITERS, PredictionFiles
-from kmcl.cli.prediction_text import write_wide_csv
 from kmcl.errors import InputError
 from kmcl.evaluation.unfamiliarity import SENTENCE
 from kmcl.serving import ImagePrediction, LabelPrediction, PredictionList
+from kmcl.serving.prediction_files import FORM_OF_SUFFIX, WRITERS, PredictionFiles, write_wide_csv
 from kmcl.serving.predictions import Columns
 
 LABELS = ("cat", "hot, dog")

@@ -1,34 +1,34 @@
-"""The work of `kmcl predict`: from a source to what is printed, or to a file that processes may share."""
+"""Predicting images into a file that processes may share, or as text that is printed."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
-from kmcl.cli.prediction_forms import PredictionFiles
+from rich.console import Console
+
 from kmcl.errors import InputError
-from kmcl.serving.engine_choice import Engine
+from kmcl.progress import counting_bar, say
+from kmcl.serving.engine import model_digest, with_engine
+from kmcl.serving.engine_choice import ENOUGH_TO_CONVERT, Engine
+from kmcl.serving.image_predictor import ImagePredictor
+from kmcl.serving.image_sources import ImageSource
+from kmcl.serving.loading import load_for_people
+from kmcl.serving.parallel_prediction import predict_in_parallel
+from kmcl.serving.prediction_files import PredictionFiles, choose_form
+from kmcl.serving.prediction_job import Part, PredictionJob
+from kmcl.serving.predictions import Columns, ImageLike, ImagePrediction
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from kmcl.serving import ImagePrediction
-    from kmcl.serving.image_predictor import ImagePredictor
-    from kmcl.serving.image_sources import ImageSource
-    from kmcl.serving.prediction_job import Part, PredictionJob
-    from kmcl.serving.predictions import ImageLike
-
-ENOUGH_TO_CONVERT = 1000
-"""Images from which on converting a model for onnxruntime, once, takes less time than it saves."""
 SHOWN_ERRORS = 20
 
 
 class PredictionRun:
-    """One call of the command.
+    """The images of a source, predicted once.
 
     cutoff:         of the decisions that are left to a person; None where that was not asked for
     console:        of messages and progress
@@ -59,8 +59,6 @@ class PredictionRun:
 
     def write_to(self, output: Path, part: Part | None) -> None:
         """Write a file; go on where an interrupted command stopped. See `kmcl.serving.prediction_job`."""
-        from kmcl.serving.prediction_job import PredictionJob
-
         if output.is_dir():
             raise InputError(f"--output {output}: is a folder; give the name of a file")
         job = PredictionJob.begin(output, self._about(), self._source.find, part)
@@ -86,8 +84,6 @@ class PredictionRun:
 
     def _about(self) -> dict[str, object]:
         """What a job that was begun must have been begun with."""
-        from kmcl.serving.engine import model_digest
-
         return {
             "model": model_digest(self._predictor),
             "source": self._source.fingerprint(),
@@ -121,18 +117,10 @@ class PredictionRun:
 
         num_all: images of the whole job, which decide about the engine
         """
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        from kmcl.serving.engine import with_engine
-        from kmcl.serving.parallel_prediction import predict_in_parallel
-
         predictor = self._predictor
         if num_images and (self._engine != Engine.auto or num_all >= ENOUGH_TO_CONVERT):
             predictor = with_engine(predictor, self._engine, self._say)
-        columns = (TextColumn("predicting"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(
-            *columns, console=self._console, transient=True, disable=not self._console.is_terminal
-        ) as bar:
+        with counting_bar(self._console, "predicting") as bar:
             task = bar.add_task("predicting", total=num_images)
             for prediction in predict_in_parallel(predictor, images, self._batch_size):
                 bar.advance(task)
@@ -148,4 +136,57 @@ class PredictionRun:
 
     def _say(self, sentence: str | None) -> None:
         if sentence is not None:
-            self._console.print(f"kmcl: {sentence}", soft_wrap=True, highlight=False, markup=False)
+            say(self._console, f"kmcl: {sentence}")
+
+
+def predict_files(
+    model: str | Path,
+    sources: Sequence[str],
+    output: Path | None,
+    *,
+    form: str | None,
+    wide: bool,
+    part: str | None,
+    batch_size: int | None,
+    engine: Engine,
+    sigma: bool,
+    features: bool,
+    guarantee: str | None,
+    abstain: float | None,
+    console: Console,
+) -> PredictionRun:
+    """Predict everything that the sources have, into a file or as text to standard output.
+
+    The arguments are those of `kmcl.api.predict`.
+    """
+    written = choose_form(output, form, wide=wide)
+    if abstain is not None and wide:
+        raise InputError("--wide has one column per label, and no place for the decisions of --abstain")
+    if features and written == "table":
+        raise InputError("--features adds columns of numbers; give --output, --csv or --json with it")
+    if part is not None and output is None:
+        raise InputError("--part needs --output, the file that all parts write together")
+    if written == "parquet":
+        import pyarrow  # noqa: F401  # missing packages are found before any image is predicted
+    chosen = None if part is None else Part.parse(part)
+    source = ImageSource(sources)
+    predictor, cutoff = load_for_people(model, guarantee, abstain, console)
+    if features and not predictor.summary_size:
+        raise InputError(
+            f"--features: {model} gives none: it has no post-hoc part unfamiliarity, or an earlier version "
+            "exported it"
+        )
+    columns = Columns(
+        sigma,
+        cutoff is not None,
+        predictor.has_unfamiliarity,
+        error=True,
+        num_features=predictor.summary_size if features else 0,
+    )
+    files = PredictionFiles(written, columns, predictor.labels, wide)
+    run = PredictionRun(predictor, source, files, cutoff, engine, batch_size, console)
+    if output is None:
+        run.print_to(sys.stdout)
+    else:
+        run.write_to(output, chosen)
+    return run

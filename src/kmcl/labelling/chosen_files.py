@@ -1,0 +1,122 @@
+"""The images to label next as files: a table, tasks of Label Studio, and a page of small pictures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from kmcl.data import Dataset
+from kmcl.data.files import decode_image
+from kmcl.data.image_paths import find_images
+from kmcl.data.readers.labelstudio import CONFIG
+from kmcl.data.writers.labelstudio import LOCAL_FILES, labeling_interface
+from kmcl.errors import InputError
+from kmcl.evaluation.unfamiliarity import UNFAMILIAR_FROM
+from kmcl.labelling.label_studio_tasks import make_task
+from kmcl.labelling.next_images import Chosen, ChosenImage, choose_images, chosen_to_csv
+from kmcl.progress import say
+from kmcl.reports.blocks import Gallery, Section, Text, Thumbnail
+from kmcl.reports.page import write_page
+from kmcl.reports.thumbnails import encode, short_name
+from kmcl.runs.dataset import open_run_dataset
+from kmcl.runs.folder import RunFolder
+from kmcl.serving.loading import load_in_torch
+from kmcl.storage.atomic import write_text
+
+FILE_NAME = "contact_sheet.html"
+SIDE = 128
+SHOWN_LABELS = 4
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The chosen images and their page; `num_images` were to choose from."""
+
+    chosen: Chosen
+    num_images: int
+    page: Path
+
+
+def select_images(
+    run: Path,
+    images: Sequence[str],
+    folder: Path,
+    *,
+    count: int,
+    strategy: str,
+    url_prefix: str | None,
+    url_root: Path | None,
+    seed: int,
+    console: Console,
+) -> Selection:
+    """Choose images for a run or a model and write them into a folder; see `kmcl.api.select`."""
+    found = find_images(images).images
+    predictor = load_in_torch(run)
+    predictor.refuse_vectors("kmcl select")
+    chosen = choose_images(predictor, found, _dataset_of(run, console), count, strategy, console, seed)
+    name = run.resolve().name
+    prefix = LOCAL_FILES if url_prefix is None else url_prefix
+    labels = predictor.labels
+    tasks = [
+        make_task(one.path, url_root, prefix, labels, one.probabilities, one.present, name)
+        for one in chosen.images
+    ]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / "images.csv", chosen_to_csv(chosen, labels))
+        write_text(folder / "tasks.json", json.dumps(tasks, indent=1) + "\n")
+        write_text(folder / CONFIG, labeling_interface(labels))
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from error
+    return Selection(chosen, len(found), _write_contact_sheet(folder, name, chosen, labels))
+
+
+def _dataset_of(run: Path, console: Console) -> Dataset | None:
+    """What a run was trained on; None, with a notice, where it cannot be opened."""
+    if not RunFolder(run).settings_file.is_file():
+        say(console, f"kmcl: {run} is no run, so that its labelled images are not known")
+        return None
+    try:
+        return open_run_dataset(RunFolder(run).read_settings())
+    except InputError as error:
+        say(console, f"kmcl: the labelled images are not taken into account: {error}")
+        return None
+
+
+def _write_contact_sheet(folder: Path, run_name: str, chosen: Chosen, labels: Sequence[str]) -> Path:
+    section = Section("Images to label")
+    thumbnails = [_thumbnail(rank, image, labels) for rank, image in enumerate(chosen.images, start=1)]
+    section.add(
+        Text(
+            "The most wanted first, with the model's predictions, and what the labelled images leave open "
+            "about them (novelty, from 0 to 1)."
+        ),
+        Gallery(f"{len(thumbnails)} images", (("", tuple(thumbnails)),)),
+    )
+    subtitle = f"{len(thumbnails)} images, chosen with the model {run_name}."
+    footer = "images.csv has the same images as a table, tasks.json as tasks of Label Studio."
+    return write_page(folder, FILE_NAME, "Images to label next", subtitle, [section], footer)
+
+
+def _thumbnail(rank: int, image: ChosenImage, labels: Sequence[str]) -> Thumbnail:
+    found = sorted(
+        (
+            (float(p), label)
+            for p, label, there in zip(image.probabilities, labels, image.present, strict=True)
+            if there
+        ),
+        reverse=True,
+    )
+    predicted = ", ".join(f"{label} {100 * p:.0f} %" for p, label in found[:SHOWN_LABELS]) or "no label"
+    lines = [f"{rank}. {short_name(image.path.as_posix())}", predicted, f"novelty {image.novelty:.2f}"]
+    if image.unfamiliarity is not None and image.unfamiliarity >= UNFAMILIAR_FROM:
+        lines.append("unlike the training images")
+    try:
+        jpeg = encode(decode_image(image.path, SIDE), SIDE)
+    except InputError:
+        jpeg = None
+    return Thumbnail(jpeg, f"{image.path.name}: {predicted}", "\n".join(lines))
