@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import nn
@@ -18,15 +15,6 @@ def test_every_public_name_is_there() -> None:
         assert getattr(kmcl.encoders, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'Decoder'"):
         kmcl.encoders.Decoder  # noqa: B018
-
-
-def test_timm_is_imported_by_those_who_use_it() -> None:
-    code = (
-        "import sys; from kmcl.encoders import ENCODERS, Encoder, EncoderFeatures, ModuleEncoder;"
-        "from kmcl.encoders import open_encoder; print({'timm', 'torchvision'} & set(sys.modules))"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "set()"
 
 
 def test_an_encoder_must_have_a_forward() -> None:

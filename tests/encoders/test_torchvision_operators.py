@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from kmcl.encoders import torchvision_operators
+
+# By its file: its package imports timm.
+DECLARE = (
+    "import importlib.util\n"
+    f"spec = importlib.util.spec_from_file_location('alone', {str(Path(torchvision_operators.__file__))!r})\n"
+    "alone = importlib.util.module_from_spec(spec)\n"
+    "spec.loader.exec_module(alone)\n"
+    "declare = alone.declare_missing_operators\n"
+)
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
@@ -33,8 +45,7 @@ def test_torchvision_and_timm_import_after_it_in_silence(
     plain_import: subprocess.CompletedProcess[str],
 ) -> None:
     result = run(
-        "from kmcl.encoders.torchvision_operators import declare_missing_operators as declare\n"
-        "import sys\n"
+        DECLARE + "import sys\n"
         "declare(); declare()\n"
         "assert 'timm' not in sys.modules and 'torchvision' not in sys.modules, 'not light'\n"
         "import timm, torchvision.transforms.v2, torch\n"
@@ -53,10 +64,14 @@ def test_torchvision_and_timm_import_after_it_in_silence(
     assert suppressed.startswith("[0]" if plain_import.returncode == 0 else "Couldn't load custom C++ ops")
 
 
+def test_the_package_imports_timm_in_silence() -> None:
+    result = run("import kmcl.encoders, torchvision, timm")
+    assert (result.returncode, result.stderr) == (0, "")
+
+
 def test_nothing_is_declared_where_nothing_is_missing() -> None:
     result = run(
-        "import importlib.util, torch\n"
-        "from kmcl.encoders.torchvision_operators import declare_missing_operators as declare\n"
+        DECLARE + "import torch\n"
         "find_spec, loaded = importlib.util.find_spec, []\n"
         "torch.ops.load_library = loaded.append\n"
         "importlib.util.find_spec = lambda name: None\n"

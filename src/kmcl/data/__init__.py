@@ -6,16 +6,15 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from kmcl.data.dataset import SPLIT_NAMES, UNKNOWN, Dataset, ImageStore, Split
-from kmcl.lazy_names import lazy_names
+from kmcl.data.partners import partner_order
+from kmcl.data.readers.options import CutOptions, DrawOptions, ReaderOptions
+from kmcl.data.readers.reader import Reader
+from kmcl.data.readers.registry import read_dataset
+from kmcl.data.vectors import FeatureVectors
+from kmcl.data.writers.registry import write_dataset
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from kmcl.data.partners import partner_order
-    from kmcl.data.readers.options import CutOptions, DrawOptions, ReaderOptions
-    from kmcl.data.readers.reader import Reader
-    from kmcl.data.vectors import FeatureVectors
-    from kmcl.data.writers.registry import write_dataset
 
 __all__ = [
     "SPLIT_NAMES",
@@ -33,18 +32,6 @@ __all__ = [
     "write_dataset",
 ]
 
-_HOMES = {
-    "CutOptions": "kmcl.data.readers.options",
-    "DrawOptions": "kmcl.data.readers.options",
-    "FeatureVectors": "kmcl.data.vectors",
-    "Reader": "kmcl.data.readers.reader",
-    "ReaderOptions": "kmcl.data.readers.options",
-    "partner_order": "kmcl.data.partners",
-    "write_dataset": "kmcl.data.writers.registry",
-}
-
-__getattr__ = lazy_names(__name__, _HOMES)
-
 
 def open_dataset(spec: str | PathLike[str] | Dataset | pd.DataFrame, **options: object) -> Dataset:
     """Open a dataset by its spec: `scenes`, `table:labels.csv`, `folder:DIR`, `coco:FILE.json`, `hf:DIR`,
@@ -59,7 +46,4 @@ def open_dataset(spec: str | PathLike[str] | Dataset | pd.DataFrame, **options: 
     Images are decoded only on access; labels are read at once, and errors in them raise an InputError that
     names file and line, or the row of the DataFrame.
     """
-    # The readers need pydantic, Pillow and scikit-learn; `import kmcl.data` stays light without them.
-    from kmcl.data.readers.registry import read_dataset
-
     return read_dataset(spec, options)

@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 from PIL import Image, UnidentifiedImageError
 
+from kmcl.data.dicom import dicom_image
 from kmcl.errors import InputError
 
 HEIC_SUFFIXES = (".heic", ".heif", ".hif")
@@ -71,6 +72,4 @@ def _open_dicom(source: Path | BinaryIO) -> Image.Image:
         import pydicom
     except ImportError:
         raise InputError("DICOM needs the package pydicom: pip install 'kmcl[formats]'") from None
-    from kmcl.data.dicom import dicom_image
-
     return dicom_image(pydicom.dcmread(source))

@@ -9,6 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from kmcl.data.image_formats import image_suffixes
+from kmcl.data.readers.split_names import SPLIT_SPELLINGS
 from kmcl.errors import InputError
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".tab", ".parquet", ".pq")
@@ -98,8 +100,6 @@ def _recognise_folder(folder: Path) -> Recognised:
 
 def _folders_of_labels(folders: list[Path]) -> list[str]:
     """Names of the folders that hold images, those of splits looked into."""
-    from kmcl.data.readers.split_names import SPLIT_SPELLINGS  # pydantic, as below
-
     of_splits = [folder for folder in folders if folder.name.lower() in SPLIT_SPELLINGS]
     inner = [label for folder in of_splits for label in _entries(folder)[1]]
     return sorted({path.name for path in inner or folders if any(map(_is_image, _entries(path)[0]))})
@@ -157,6 +157,4 @@ def _children(folder: Path) -> Iterator[Path]:
 
 
 def _is_image(path: Path) -> bool:
-    from kmcl.data.image_formats import image_suffixes  # Pillow, which the names of the readers do not need
-
     return path.suffix.lower() in image_suffixes()

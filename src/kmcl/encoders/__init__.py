@@ -1,19 +1,17 @@
 """Encoders: images in, one pooled feature and one feature per position out."""
 
-from __future__ import annotations
+# ruff: noqa: E402
+from kmcl.encoders.torchvision_operators import declare_missing_operators
 
-from typing import TYPE_CHECKING
+declare_missing_operators()  # before timm is imported, which imports torchvision
 
-from kmcl.lazy_names import lazy_names
-
-if TYPE_CHECKING:
-    from kmcl.encoders.interface import Encoder, EncoderFeatures, StageTaps
-    from kmcl.encoders.meta_run import dry_run
-    from kmcl.encoders.module_encoder import ModuleEncoder
-    from kmcl.encoders.opening import open_encoder
-    from kmcl.encoders.registry import ENCODERS, EncoderFactory
-    from kmcl.encoders.timm_encoder import TimmEncoder
-    from kmcl.encoders.weights import default_weights
+from kmcl.encoders.interface import Encoder, EncoderFeatures, StageTaps
+from kmcl.encoders.meta_run import dry_run
+from kmcl.encoders.module_encoder import ModuleEncoder
+from kmcl.encoders.opening import open_encoder
+from kmcl.encoders.registry import ENCODERS, EncoderFactory
+from kmcl.encoders.timm_encoder import TimmEncoder
+from kmcl.encoders.weights import default_weights
 
 __all__ = [
     "ENCODERS",
@@ -27,18 +25,3 @@ __all__ = [
     "dry_run",
     "open_encoder",
 ]
-
-_HOMES = {
-    "ENCODERS": "kmcl.encoders.registry",
-    "Encoder": "kmcl.encoders.interface",
-    "EncoderFactory": "kmcl.encoders.registry",
-    "EncoderFeatures": "kmcl.encoders.interface",
-    "ModuleEncoder": "kmcl.encoders.module_encoder",
-    "StageTaps": "kmcl.encoders.interface",
-    "TimmEncoder": "kmcl.encoders.timm_encoder",
-    "default_weights": "kmcl.encoders.weights",
-    "dry_run": "kmcl.encoders.meta_run",
-    "open_encoder": "kmcl.encoders.opening",
-}
-
-__getattr__ = lazy_names(__name__, _HOMES)

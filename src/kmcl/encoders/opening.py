@@ -14,7 +14,9 @@ from kmcl.data.normalisation import (
 from kmcl.encoders.interface import Encoder
 from kmcl.encoders.module_encoder import ModuleEncoder, is_module_name, module_required
 from kmcl.encoders.registry import ENCODERS
+from kmcl.encoders.timm_encoder import build_encoder
 from kmcl.encoders.vector_encoder import IdentityEncoder
+from kmcl.encoders.weights import load_weights
 from kmcl.errors import InputError
 
 __all__ = ["open_encoder"]
@@ -50,8 +52,6 @@ def open_encoder(
     if isinstance(encoder, str) and encoder not in ENCODERS:
         if is_module_name(encoder):
             raise module_required(encoder)
-        from kmcl.encoders.timm_encoder import build_encoder  # imports timm, which the others do without
-
         return build_encoder(
             encoder, weights, in_channels, image_size, frozen_stages=frozen_stages, taps=taps
         )
@@ -65,8 +65,6 @@ def open_encoder(
     if weights == "timm":
         raise InputError(f"timm has no weights for encoder '{opened.name}'; use --weights none or a file.")
     if weights != "none":
-        from kmcl.encoders.weights import load_weights
-
         load_weights(opened.backbone, weights)
     return opened
 

@@ -9,13 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from timm.layers.adaptive_avgmax_pool import SelectAdaptivePool2d
+from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from torch import Tensor, nn
-
-from kmcl.encoders.torchvision_operators import declare_missing_operators
-
-declare_missing_operators()
-from timm.layers.adaptive_avgmax_pool import SelectAdaptivePool2d  # noqa: E402
-from timm.models import build_model_with_cfg, generate_default_cfgs, register_model  # noqa: E402
 
 WIDTHS_AND_STRIDES = ((24, 2), (48, 2), (64, 1), (128, 2), (128, 1))
 

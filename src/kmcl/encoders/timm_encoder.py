@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import timm
 import torch
 from torch import Tensor, nn
 
@@ -18,13 +19,9 @@ from kmcl.encoders.interface import Encoder, EncoderFeatures
 from kmcl.encoders.meta_run import dry_run, measured_once
 from kmcl.encoders.registry import ENCODERS
 from kmcl.encoders.stages import find_stages
-from kmcl.encoders.torchvision_operators import declare_missing_operators
 from kmcl.encoders.weights import create_backbone
 from kmcl.errors import InputError
 from kmcl.shapes import Float
-
-declare_missing_operators()
-import timm  # noqa: E402
 
 __all__ = ["TimmEncoder", "build_encoder", "count_stages", "own_size"]
 

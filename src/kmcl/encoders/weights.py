@@ -7,6 +7,8 @@ import urllib.request
 from ssl import SSLError
 from typing import Any
 
+import timm
+from huggingface_hub import constants, try_to_load_from_cache
 from torch import nn
 
 from kmcl.data.normalisation import IDENTITY
@@ -14,13 +16,9 @@ from kmcl.encoders import small_convnet  # noqa: F401  registers itself with tim
 from kmcl.encoders.module_encoder import is_module_name
 from kmcl.encoders.offline_weights import PACKAGES
 from kmcl.encoders.registry import ENCODERS
-from kmcl.encoders.torchvision_operators import declare_missing_operators
 from kmcl.encoders.weights_file import file_state
 from kmcl.errors import InputError
 from kmcl.home_folder import expand_home
-
-declare_missing_operators()
-import timm  # noqa: E402
 
 __all__ = ["create_backbone", "default_weights", "hub_is_reachable", "load_weights"]
 
@@ -83,16 +81,12 @@ def load_weights(backbone: nn.Module, weights: str) -> None:
 
 
 def _is_cached(hub_id: str) -> bool:
-    from huggingface_hub import try_to_load_from_cache
-
     files = ("model.safetensors", "pytorch_model.bin")
     return any(isinstance(try_to_load_from_cache(hub_id, file), str) for file in files)
 
 
 def hub_is_reachable() -> bool:
     """One request, since the hub's own client spends most of a minute on retries before it gives up."""
-    from huggingface_hub import constants
-
     if constants.HF_HUB_OFFLINE:
         return False
     request = urllib.request.Request(constants.ENDPOINT, method="HEAD")

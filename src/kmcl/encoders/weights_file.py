@@ -8,14 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import timm
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from kmcl.encoders.torchvision_operators import declare_missing_operators
 from kmcl.errors import InputError
-
-declare_missing_operators()
-import timm  # noqa: E402
-from safetensors import SafetensorError  # noqa: E402
 
 __all__ = ["architecture_of", "classifier_of", "file_state", "fitted"]
 

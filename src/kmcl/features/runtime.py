@@ -11,12 +11,12 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -24,12 +24,8 @@ from torch import Tensor, nn
 
 from kmcl.cores import available_cores
 from kmcl.encoders.stages import digest_of
+from kmcl.models.classifier import Classifier
 from kmcl.storage.atomic import WriteError, write_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kmcl.models.classifier import Classifier
 
 RuntimeName = Literal["torch", "onnxruntime"]
 PACKAGES = ("onnxruntime", "onnx", "onnxscript")

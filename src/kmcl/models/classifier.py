@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
+from kmcl.encoders import Encoder, EncoderFeatures
 from kmcl.errors import InputError
 from kmcl.methods.output import HeadOutput
+from kmcl.posthoc.added_labels import AddedLabels, ImageMemory
+from kmcl.posthoc.interface import PosthocPart
 from kmcl.shapes import Float, Num
-
-if TYPE_CHECKING:
-    from kmcl.encoders import Encoder, EncoderFeatures
-    from kmcl.posthoc.added_labels import AddedLabels, ImageMemory
-    from kmcl.posthoc.interface import PosthocPart
 
 
 class Classifier(nn.Module):

@@ -5,16 +5,13 @@ from __future__ import annotations
 from copy import deepcopy
 
 import torch
+from timm.layers.norm_act import BatchNormAct2d
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 from torch.utils.hooks import RemovableHandle
 
-from kmcl.encoders.torchvision_operators import declare_missing_operators
 from kmcl.methods.output import HeadOutput
 from kmcl.models.classifier import Classifier
-
-declare_missing_operators()
-from timm.layers.norm_act import BatchNormAct2d  # noqa: E402
 
 TOLERANCE = 1e-3
 """Tolerance on the head's output against the original network. Folding changes it by rounding: usually by

@@ -22,6 +22,7 @@ from kmcl.options.methods import MethodOptions
 from kmcl.options.posthoc import PosthocOptions
 from kmcl.runs.presets import PRESETS, preset_options, preset_values
 from kmcl.runs.settings import GROUPS, TrainingSettings
+from kmcl.runs.vector_recipe import names_vectors, vector_values
 
 DEFAULT_METHOD = "kmcl"
 
@@ -84,8 +85,6 @@ class Given(NamedTuple):
 
     def check(self) -> TrainingSettings:
         """Refuse what is wrong before anything is measured; what is left to the run is not yet chosen."""
-        from kmcl.runs.vector_recipe import names_vectors, vector_values  # with NumPy
-
         if names_vectors(self.values.get("data")):
             return self.settings(vector_values(self.values))
         # Post-hoc parts may need frozen stages, which there will be.
@@ -98,8 +97,6 @@ class Given(NamedTuple):
             return []
         recipe = self.values.get("recipe", "auto")
         if (data := self.values.get("data")) is not None:
-            from kmcl.runs.vector_recipe import names_vectors
-
             recipe = "vectors" if names_vectors(data) else recipe
         return [name for name in CHOSEN_BY.get(recipe, ()) if name not in self.values]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kmcl.lazy_names import lazy_names
+from kmcl.serving.image_predictor import BatchScores, ImagePredictor
+from kmcl.serving.loading import load
+from kmcl.serving.onnx_predictor import OnnxPredictor
+from kmcl.serving.predictions import ImagePrediction, LabelPrediction, NamedImage, PredictionList
 
 if TYPE_CHECKING:
     from kmcl.serving.export import Exported, export_model
-    from kmcl.serving.image_predictor import BatchScores, ImagePredictor
-    from kmcl.serving.loading import load
-    from kmcl.serving.onnx_predictor import OnnxPredictor
-    from kmcl.serving.predictions import ImagePrediction, LabelPrediction, NamedImage, PredictionList
     from kmcl.serving.predictor import Predictor
 
 __all__ = [
@@ -28,18 +28,12 @@ __all__ = [
     "load",
 ]
 
-_HOMES = {
-    "BatchScores": "kmcl.serving.image_predictor",
-    "Exported": "kmcl.serving.export",
-    "ImagePrediction": "kmcl.serving.predictions",
-    "ImagePredictor": "kmcl.serving.image_predictor",
-    "LabelPrediction": "kmcl.serving.predictions",
-    "NamedImage": "kmcl.serving.predictions",
-    "OnnxPredictor": "kmcl.serving.onnx_predictor",
-    "PredictionList": "kmcl.serving.predictions",
-    "Predictor": "kmcl.serving.predictor",
-    "export_model": "kmcl.serving.export",
-    "load": "kmcl.serving.loading",
-}
-
-__getattr__ = lazy_names(__name__, _HOMES)
+# An exported model predicts without torch, which these load.
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "Exported": "kmcl.serving.export",
+        "Predictor": "kmcl.serving.predictor",
+        "export_model": "kmcl.serving.export",
+    },
+)

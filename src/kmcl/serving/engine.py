@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from PIL import Image
 
 from kmcl.data.source_cache import cache_folder
 from kmcl.errors import InputError
@@ -131,8 +132,6 @@ def _digest(predictor: Predictor) -> str:
 
 def _check_images(predictor: Predictor) -> Samples:
     """Smooth random colours: as in photographs, neighbouring pixels are similar. Or random vectors."""
-    from PIL import Image
-
     size = predictor.image_size
     if predictor.feature_dim is not None:
         from kmcl.serving.check_images import random_vectors

@@ -23,6 +23,7 @@ from kmcl.serving.deployment import write_bentoml_service, write_triton_entry
 from kmcl.serving.export_metadata import INPUT, OUTPUTS, ExportMetadata
 from kmcl.serving.image_predictor import BatchScores
 from kmcl.serving.loading import EXPORTED_SUFFIX, load_in_torch
+from kmcl.serving.onnx_file import write_onnx
 from kmcl.serving.onnx_predictor import OnnxPredictor
 from kmcl.serving.predictions import Samples
 from kmcl.serving.predictor import Predictor
@@ -242,8 +243,6 @@ def _trace(predictor: Predictor) -> torch.export.ExportedProgram:
 def _write_onnx(
     predictor: Predictor, path: Path, metadata: ExportMetadata, outputs: list[str], int8: bool
 ) -> None:
-    from kmcl.serving.onnx_file import write_onnx
-
     write_onnx(_trace(predictor), path, metadata, outputs, int8=int8)
 
 

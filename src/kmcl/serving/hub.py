@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from huggingface_hub import constants, hf_hub_download
+
 from kmcl.encoders.weights import hub_is_reachable
 from kmcl.errors import InputError
 from kmcl.models.folder import DESCRIPTION_FILE, WEIGHTS_FILE
@@ -35,8 +37,6 @@ def download(
     The arguments are those of `huggingface_hub.hf_hub_download`. With HF_HUB_OFFLINE set, only the cache is
     used.
     """
-    from huggingface_hub import constants, hf_hub_download
-
     if not constants.HF_HUB_OFFLINE and not local_files_only and not hub_is_reachable():
         local_files_only = True  # the hub's client would spend most of a minute on retries
     file = ""

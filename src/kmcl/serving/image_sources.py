@@ -10,9 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kmcl.data import open_dataset
 from kmcl.data.dataset import ImageStore, StoredImage
 from kmcl.data.files import ImageFiles
 from kmcl.data.image_paths import LeftOut, images_below, matching_files
+from kmcl.data.readers.features import vectors_of_file
+from kmcl.data.readers.image_columns import images_of_rows
+from kmcl.data.readers.registry import READERS
+from kmcl.data.readers.table_rows import read_rows
 from kmcl.data.recognition import TABLE_SUFFIXES
 from kmcl.data.s3_images import S3Image, images_in_s3
 from kmcl.data.tar_images import TAR_SUFFIX, TarMember, images_in_tar
@@ -117,18 +122,11 @@ class ImageSource:
         if text not in self._stores:
             path = expand_home(text.removeprefix("table:"))
             if not text.startswith(VECTORS) and path.name.lower().endswith(TABLE_SUFFIXES):
-                from kmcl.data.readers.image_columns import images_of_rows
-                from kmcl.data.readers.table_rows import read_rows
-
                 self._stores[text] = {"all": images_of_rows(read_rows(path), path.parent)}
             elif text.startswith(VECTORS):
-                from kmcl.data.readers.features import vectors_of_file
-
                 location = Path(text.removeprefix(VECTORS)).expanduser()
                 self._stores[text] = {"all": vectors_of_file(location)}
             else:
-                from kmcl.data import open_dataset
-
                 splits = open_dataset(text).splits
                 self._stores[text] = {name: split.images for name, split in splits.items()}
         return self._stores[text]
@@ -147,8 +145,6 @@ def _kind(text: str) -> str:
     if path.is_dir():
         return "folder"
     if not path.exists():
-        from kmcl.data.readers.registry import READERS
-
         if text.partition(":")[0] in READERS:
             return "dataset"
         matching_files(text)

@@ -13,11 +13,12 @@ from kmcl.evaluation.guarantee import GuaranteeWish
 from kmcl.evaluation.label_rules import LabelRules
 from kmcl.progress import say
 from kmcl.runs.guarantee import cutoff_of_run, rules_for_wish
+from kmcl.serving.image_predictor import ImagePredictor
+from kmcl.serving.onnx_predictor import OnnxPredictor
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from kmcl.serving.image_predictor import ImagePredictor
     from kmcl.serving.predictor import Predictor
 
 EXPORTED_SUFFIX = ".onnx"
@@ -41,8 +42,6 @@ def load(
         return load_in_torch(source, encoder, guarantee)
     if encoder is not None:
         raise InputError(f"{path}: an exported model contains its encoder; load it without `encoder`")
-    from kmcl.serving.onnx_predictor import OnnxPredictor
-
     predictor = OnnxPredictor(path)
     if guarantee is not None:
         _rules_with(predictor.rules, guarantee, path)  # refuses any but its own

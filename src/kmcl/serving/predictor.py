@@ -21,7 +21,10 @@ from kmcl.models.folder import (
     load_model,
     save_model,
 )
+from kmcl.serving.hub import download
 from kmcl.serving.image_predictor import BatchScores, ImagePredictor
+from kmcl.serving.loading import model_folder_of
+from kmcl.serving.model_card import write_model_card
 from kmcl.serving.predictions import Pixels, Samples
 
 CARD_FILE = "README.md"
@@ -73,8 +76,6 @@ class Predictor(ImagePredictor, ModelHubMixin):
 
     def _save_pretrained(self, save_directory: Path) -> None:
         """Write the model with image size and normalisation spelled out, and its card."""
-        from kmcl.serving.model_card import write_model_card
-
         encoder = self.classifier.encoder
         description = replace(
             self.description, image_size=encoder.input_size or None, mean=encoder.mean, std=encoder.std
@@ -96,9 +97,6 @@ class Predictor(ImagePredictor, ModelHubMixin):
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, **options: Any) -> Self:
-        from kmcl.serving.hub import download
-        from kmcl.serving.loading import model_folder_of
-
         wanted = ("revision", "cache_dir", "force_download", "local_files_only", "token")
         folder = Path(model_id)
         if not folder.is_dir():

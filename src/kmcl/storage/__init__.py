@@ -10,17 +10,10 @@
 It imports nothing else of kmcl and runs on Linux, macOS and Windows.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from kmcl.lazy_names import lazy_names
-
-if TYPE_CHECKING:
-    from kmcl.storage.atomic import WriteError, replacing, write_bytes, write_json, write_text, write_with
-    from kmcl.storage.chunk_file import Chunk, ChunkFile
-    from kmcl.storage.file_rows import FileRows
-    from kmcl.storage.locks import file_lock, is_locked, locked, try_lock
+from kmcl.storage.atomic import WriteError, replacing, write_bytes, write_json, write_text, write_with
+from kmcl.storage.chunk_file import Chunk, ChunkFile
+from kmcl.storage.file_rows import FileRows
+from kmcl.storage.locks import file_lock, is_locked, locked, try_lock
 
 __all__ = [
     "Chunk",
@@ -37,21 +30,3 @@ __all__ = [
     "write_text",
     "write_with",
 ]
-
-_HOMES = {
-    "Chunk": "kmcl.storage.chunk_file",
-    "ChunkFile": "kmcl.storage.chunk_file",
-    "FileRows": "kmcl.storage.file_rows",
-    "WriteError": "kmcl.storage.atomic",
-    "file_lock": "kmcl.storage.locks",
-    "is_locked": "kmcl.storage.locks",
-    "locked": "kmcl.storage.locks",
-    "replacing": "kmcl.storage.atomic",
-    "try_lock": "kmcl.storage.locks",
-    "write_bytes": "kmcl.storage.atomic",
-    "write_json": "kmcl.storage.atomic",
-    "write_text": "kmcl.storage.atomic",
-    "write_with": "kmcl.storage.atomic",
-}
-
-__getattr__ = lazy_names(__name__, _HOMES)

@@ -12,10 +12,16 @@ from multiprocessing import connection, parent_process
 from pathlib import Path
 from typing import Any
 
+import torch
+from rich.console import Console
+
 from kmcl.errors import InputError
+from kmcl.models.folder import read_description
+from kmcl.models.method_complexity import measure_method
 from kmcl.storage.atomic import write_json, write_text
 from kmcl.storage.locks import try_lock, write_owner
 from kmcl.studies.plan import Member
+from kmcl.training.train import resume, train
 
 BUSY, FAILED, INTERRUPTED = 75, 1, 130
 """Exit statuses of the process: another process trains the member; training failed; it was interrupted."""
@@ -61,11 +67,6 @@ def run_in_process(member: Member, num_threads: int, gpu: str | None) -> None:
 
 def train_member(member: Member, num_threads: int) -> None:
     """Train, or resume from the last checkpoint, and record the cost."""
-    import torch
-    from rich.console import Console
-
-    from kmcl.training.train import resume, train
-
     torch.set_num_threads(num_threads)
     console = Console(width=160)
     began_finished = member.run.metrics_file.is_file()
@@ -79,9 +80,6 @@ def train_member(member: Member, num_threads: int) -> None:
 
 
 def _cost(member: Member, num_threads: int, peak_memory: int | None) -> dict[str, Any]:
-    from kmcl.models.folder import read_description
-    from kmcl.models.method_complexity import measure_method
-
     made = read_description(member.run.model)
     size = measure_method(made.encoder, made.method, len(made.labels), made.image_size, made.in_channels)
     return {
@@ -95,8 +93,6 @@ def _cost(member: Member, num_threads: int, peak_memory: int | None) -> dict[str
 
 def _peak_memory() -> int | None:
     """Peak memory in bytes: of the accelerator if there is one, else of this process; None on Windows."""
-    import torch
-
     if torch.cuda.is_available():
         return int(torch.cuda.max_memory_allocated())
     try:

@@ -15,6 +15,7 @@ from kmcl.studies.published_tables import OwnRow, among_published, published_tab
 from kmcl.studies.results import StudyResult, collect, difference_between
 from kmcl.studies.running import train_members
 from kmcl.studies.tables import difference_text, write_tables
+from kmcl.training.starting import check_machine
 
 
 def run_study(
@@ -98,8 +99,6 @@ def published_sections(plan: StudyPlan, folder: Path, result: StudyResult) -> li
 
 def check_start(plan: StudyPlan, ray: str | None) -> None:
     """Detect errors that members would fail with before any starts; but not what the machines of Ray lack."""
-    from kmcl.training.starting import check_machine
-
     for variant in plan.variants:
         settings = plan.member_settings(variant, plan.seeds[0])
         if ray is None:

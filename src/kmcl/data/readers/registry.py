@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kmcl.data.dataset import Dataset
+from kmcl.data.label_parents import read_parents, with_parents
+from kmcl.data.readers.frame import read_frame
 from kmcl.data.readers.options import ReaderOptions, folder_of, parse_options
 from kmcl.data.readers.reader import Reader
 from kmcl.data.readers.row_problems import RowError, by_source, collected_row_errors
@@ -88,8 +90,6 @@ def _read(spec: object, options: Mapping[str, object]) -> Dataset:
         return spec
     pandas = sys.modules.get("pandas")  # where it was never imported, there is no DataFrame
     if pandas is not None and isinstance(spec, pandas.DataFrame):
-        from kmcl.data.readers.frame import read_frame
-
         return read_frame(spec, options)
     if isinstance(spec, PathLike):
         spec = str(spec)
@@ -113,6 +113,4 @@ def _read(spec: object, options: Mapping[str, object]) -> Dataset:
 def _with_parents(dataset: Dataset, options: ReaderOptions, location: Path | None) -> Dataset:
     if options.parents is None:
         return dataset
-    from kmcl.data.label_parents import read_parents, with_parents
-
     return with_parents(dataset, read_parents(options.parents, folder_of(location)))

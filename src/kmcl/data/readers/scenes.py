@@ -18,6 +18,7 @@ from kmcl.data.dataset import SPLIT_NAMES, Dataset, Split
 from kmcl.data.readers.options import ReaderOptions
 from kmcl.data.readers.reader import Reader
 from kmcl.data.scenes.composition import SCENE_LABELS, Scene, compose
+from kmcl.data.scenes.drawing import draw_scene
 from kmcl.data.splitting import finish_splits
 
 SPLIT_SHARES = {"train": 1.0, "val": 0.2, "test": 0.5}
@@ -51,8 +52,6 @@ class SceneImages:
         return compose(Random(f"{self.seed} {self.split} {index} scene"))
 
     def load(self, index: int, min_side: int | None = None) -> npt.NDArray[np.uint8]:
-        from kmcl.data.scenes.drawing import draw_scene
-
         return draw_scene(self.scene(index), Random(f"{self.seed} {self.split} {index} drawing"))
 
 

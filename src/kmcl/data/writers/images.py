@@ -13,6 +13,7 @@ from PIL import Image
 
 from kmcl.data.dataset import Dataset, ImageStore
 from kmcl.data.files import ImageFiles, require_file
+from kmcl.data.image_formats import open_image
 from kmcl.data.selection import JoinedImages, SelectedImages
 from kmcl.errors import InputError
 
@@ -39,8 +40,6 @@ class WrittenImage(NamedTuple):
     @property
     def size(self) -> tuple[int, int]:
         """Width and height."""
-        from kmcl.data.image_formats import open_image
-
         with open_image(BytesIO(self.content)) as image:
             return image.size
 

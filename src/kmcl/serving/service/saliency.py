@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kmcl.evaluation.label_rules import LabelRules
+from kmcl.evaluation.predictions import Mask
+from kmcl.evaluation.ranking import Values
 from kmcl.serving.image_predictor import BatchScores, ImagePredictor
 from kmcl.serving.predictions import Pixels
 
 if TYPE_CHECKING:
-    from kmcl.evaluation.label_rules import LabelRules
-    from kmcl.evaluation.predictions import Mask
-    from kmcl.evaluation.ranking import Values
     from kmcl.models.classifier import Classifier
 
 LABELS_PER_IMAGE = 5
