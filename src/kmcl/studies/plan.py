@@ -285,7 +285,7 @@ def _of_no_method(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_methods(values: Mapping[str, Any], methods: Iterable[str]) -> dict[str, Any]:
-    options = {name for method in methods for name in METHOD_OPTIONS[method].option_names()}
+    options = {name for method in methods for name in METHOD_OPTIONS.find(method).option_names()}
     return {
         name: value
         for name, value in values.items()
