@@ -10,10 +10,17 @@
 It imports nothing else of kmcl and runs on Linux, macOS and Windows.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kmcl.lazy_names import lazy_names
 from kmcl.storage.atomic import WriteError, replacing, write_bytes, write_json, write_text, write_with
-from kmcl.storage.chunk_file import Chunk, ChunkFile
-from kmcl.storage.file_rows import FileRows
 from kmcl.storage.locks import file_lock, is_locked, locked, try_lock
+
+if TYPE_CHECKING:
+    from kmcl.storage.chunk_file import Chunk, ChunkFile
+    from kmcl.storage.file_rows import FileRows
 
 __all__ = [
     "Chunk",
@@ -30,3 +37,13 @@ __all__ = [
     "write_text",
     "write_with",
 ]
+
+# The program knows WriteError from its start, and lists its commands without NumPy, which these load.
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "Chunk": "kmcl.storage.chunk_file",
+        "ChunkFile": "kmcl.storage.chunk_file",
+        "FileRows": "kmcl.storage.file_rows",
+    },
+)
