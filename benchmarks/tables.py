@@ -123,7 +123,9 @@ def start(spec: str) -> None:
     """Until the first step of a training is done."""
     from kmcl.runs.resolution import resolve_settings
     from kmcl.training.lightning import Callback
-    from kmcl.training.train import train
+    from kmcl.training.pipeline import train
+    from kmcl.training.plan import plan_of
+    from kmcl.training.states import RunIO
 
     class StopAfterOneStep(Callback):
         def on_train_batch_end(self, *arguments: object) -> None:
@@ -137,7 +139,7 @@ def start(spec: str) -> None:
     flags = {"encoder": "test_convnext", "weights": "none", "image_size": 32, "epochs": 1, "workers": 0}
     with tempfile.TemporaryDirectory() as folder:
         settings = resolve_settings(spec, flags=flags | {"accelerator": "cpu", "cache": "none"})
-        train(settings, Path(folder) / "run", callbacks=[StopAfterOneStep()])
+        train(plan_of(settings), Path(folder) / "run", RunIO(callbacks=[StopAfterOneStep()]))
 
 
 BEGAN = time.perf_counter()

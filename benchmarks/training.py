@@ -31,7 +31,9 @@ from kmcl.options.methods import KMCL_PRESETS, MethodOptions
 from kmcl.runs.resolution import resolve_settings
 from kmcl.training.lightning import Callback
 from kmcl.training.optimisation import make_optimiser
-from kmcl.training.train import train
+from kmcl.training.pipeline import train
+from kmcl.training.plan import plan_of
+from kmcl.training.states import RunIO
 
 ENCODER = "tf_efficientnet_lite0"
 
@@ -188,7 +190,8 @@ def compare_loop(data: str, images: torch.Tensor, size: int, batch_size: int) ->
     times = BatchTimes()
     flags = {"epochs": 1, "image_size": size, "batch_size": batch_size, "cache": "memory", "encoder": ENCODER}
     with tempfile.TemporaryDirectory() as folder:
-        train(resolve_settings(data, flags=flags), Path(folder) / "run", callbacks=[times])
+        plan = plan_of(resolve_settings(data, flags=flags))
+        train(plan, Path(folder) / "run", RunIO(callbacks=[times]))
     after = medians({"bare": bare}, 5)["bare"]
     seconds = (times.ends[-1] - times.ends[2]) / (len(times.ends) - 3)
     reference = (before + after) / 2

@@ -8,4 +8,4 @@ from __future__ import annotations
 import multiprocessing
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["kmcl.cli.app", "kmcl.training.train", "kmcl.reports.run_summary"])
+CONTEXT.set_forkserver_preload(["kmcl.cli.app", "kmcl.training.pipeline", "kmcl.reports.run_summary"])

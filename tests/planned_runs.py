@@ -23,6 +23,8 @@ from kmcl.data.readers.reader import Reader
 from kmcl.data.readers.registry import READERS
 from kmcl.data.vectors import FeatureVectors
 from kmcl.errors import InputError
+from kmcl.runs import recipes
+from kmcl.runs.candidates import CANDIDATES, Candidate
 from kmcl.runs.resolution import (
     flat_values,
     read_given,
@@ -31,9 +33,7 @@ from kmcl.runs.resolution import (
 )
 from kmcl.runs.settings import TrainingSettings
 from kmcl.studies.plan import StudyPlan
-from kmcl.training import recipes
-from kmcl.training.candidates import CANDIDATES, Candidate
-from kmcl.training.throughput import Throughput
+from kmcl.training.machine import ThisMachine, Throughput
 
 IMAGES_A_SECOND = 60.0
 """Of the cheapest candidate's features, on the machine that plans are made for."""
@@ -102,7 +102,7 @@ class Planned(Exception):  # noqa: N818
 def planning_only(*, accelerator: bool = False) -> Iterator[None]:
     """Every run and comparison ends where training would begin, on a machine of a fixed speed."""
 
-    def measure(encoder: str, weights: str | None, size: int | None, *_: object) -> Throughput:
+    def measure(self: object, encoder: str, weights: str | None, size: int | None, *_: object) -> Throughput:
         seconds = Candidate(encoder, size or 224, 1).cost / CANDIDATES[0].cost / IMAGES_A_SECOND
         return Throughput({"torch": 2 * seconds, "onnxruntime": seconds}, 0.0)
 
@@ -112,12 +112,12 @@ def planning_only(*, accelerator: bool = False) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for kind, reader in DRAWN.items():
             patch.setitem(READERS._builtin, kind, reader)
-        patch.setattr(recipes, "measure_throughput", measure)
-        patch.setattr(recipes, "measure_training", lambda *_: 1 / TRAINED_IMAGES_A_SECOND)
-        patch.setattr(recipes, "_installed_runtime", lambda: "onnxruntime")
+        patch.setattr(ThisMachine, "time_features", measure)
+        patch.setattr(ThisMachine, "time_training", lambda *_: 1 / TRAINED_IMAGES_A_SECOND)
+        patch.setattr(recipes, "installed_runtime", lambda: "onnxruntime")
         patch.setattr("torch.cuda.is_available", lambda: accelerator)
         patch.setattr("torch.cuda.get_device_name", lambda: "an accelerator")
-        patch.setattr("kmcl.training.train.train", stop)
+        patch.setattr("kmcl.training.pipeline.train", stop)
         patch.setattr("kmcl.reports.study_figures.run_drawn_study", stop)
         yield
 
@@ -143,7 +143,7 @@ def shown(data: str, given: Mapping[str, Any], folder: Path) -> Outcome:
     printed = read_settings_file(file)
     differences = {
         name: value
-        for name, value in _differences(read_given(None, file=file).check()).items()
+        for name, value in _differences(read_given(None, file=file).checked).items()
         if name in printed
     }
     comment = " ".join(line.removeprefix("# ") for line in text.splitlines() if line.startswith("#"))
@@ -229,4 +229,4 @@ def _outcome(plan: Callable[[], Any]) -> Outcome:
     except InputError as error:
         return f"refused: {error}"
     is_study = isinstance(planned, StudyPlan)
-    return _differences(planned.members(Path())[0].settings if is_study else planned)
+    return _differences(planned.members(Path())[0].settings if is_study else planned.settings)

@@ -110,7 +110,7 @@ def test_a_dataset_in_memory_trains_and_is_resumed_with_it(frame, tmp_path):
             raise KeyboardInterrupt
 
     from kmcl.runs.resolution import resolve_settings
-    from kmcl.training.train import train
+    from settings_runs import train
 
     flags = {key: value for key, value in BUDGET.items() if key != "progress"}
     settings = resolve_settings(

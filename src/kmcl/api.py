@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -150,11 +149,13 @@ def train(
     from kmcl.data import Dataset
     from kmcl.encoders.module_encoder import module_name
     from kmcl.runs.folder import RunFolder
+    from kmcl.runs.launcher import is_first_process
     from kmcl.runs.resolution import read_given
-    from kmcl.training.launcher import is_first_process
-    from kmcl.training.planning import plan_run, print_header
+    from kmcl.training import pipeline
+    from kmcl.training.machine import ThisMachine
+    from kmcl.training.plan import make_plan, print_header
     from kmcl.training.starting import choose_folder
-    from kmcl.training.train import train as run_training
+    from kmcl.training.states import RunIO
 
     module = None if encoder is None or isinstance(encoder, str) else encoder
     dataset = data if isinstance(data, Dataset) else None
@@ -165,17 +166,16 @@ def train(
         "encoder": encoder if module is None else module_name(module),
         "data_options": reader_options or None,
     }
-    began = time.monotonic()
     console = _console(progress)
     given = read_given(spec, preset, None if config is None else Path(config), flags)
-    folder = choose_folder(None if output is None else Path(output), given.check())
+    folder = choose_folder(None if output is None else Path(output), given.checked)
     if is_first_process():
         RunFolder(folder).refuse_existing()
     given = _with_table(given, data, options, folder)
     try:
-        plan = plan_run(given, dataset)
+        plan = make_plan(given, ThisMachine.of(given.checked), dataset)
         print_header(console, plan, folder)
-        run_training(plan.settings, folder, console, dataset=plan.dataset, encoder=module, began=began)
+        pipeline.train(plan, folder, RunIO(console, encoder=module))
     except InputError:
         _remove_table(folder)
         raise
@@ -193,10 +193,11 @@ def resume(
 
     data, encoder: the `Dataset` and the module it was started with, where it was started with such
     """
-    from kmcl.training.train import resume as resume_training
+    from kmcl.training import pipeline
+    from kmcl.training.states import RunIO
 
     folder = run.path if isinstance(run, Run) else Path(run)
-    resume_training(folder, _console(progress), dataset=data, encoder=encoder)
+    pipeline.resume(folder, RunIO(_console(progress), encoder=encoder), dataset=data)
     return Run(folder)
 
 
@@ -846,7 +847,7 @@ def _with_table(given: Given, data: Any, options: Mapping[str, Any] | None, fold
         return given
     table = folder.absolute() / TABLE_FILE
     write_table(open_dataset(data, **dict(options or {})), table)
-    return given._replace(values={**given.values, "data": f"table:{table}"})
+    return replace(given, values={**given.values, "data": f"table:{table}"})
 
 
 def _remove_table(folder: Path) -> None:

@@ -35,7 +35,7 @@ from kmcl.evaluation.predictions import Predictions
 from kmcl.runs.resolution import read_settings, resolve_settings
 from kmcl.serving import load
 from kmcl.serving.export import export_model
-from kmcl.training.checkpoints import check_checkpoint
+from kmcl.training.callbacks import check_checkpoint
 
 HANG_SECONDS = 60
 """Of processor time: a process that others keep waiting does not hang."""

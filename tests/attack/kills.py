@@ -105,7 +105,7 @@ class Trainings:
                 shutil.rmtree(_cache_of(training), ignore_errors=True)  # trainings on images have none
 
     def _start(self, run: Path, settings: Path, *, fresh: bool = False) -> Process:
-        has_begun = (run / "settings.yaml").is_file()
+        has_begun = (run / "plan.yaml").is_file()
         new = ["--config", str(settings), "--output", str(run)]
         command = ["train", *(["--resume", str(run)] if has_begun else new)]
         environment = {"KMCL_CACHE": str(_cache_of(run))}
@@ -152,7 +152,7 @@ class Trainings:
             return STAGES.index("first model and search")
         if any(_cache_of(run).rglob("*.features*")):
             return STAGES.index("features")
-        return STAGES.index("start" if (run / "settings.yaml").is_file() else "before the folder")
+        return STAGES.index("start" if (run / "plan.yaml").is_file() else "before the folder")
 
     def _run_to_end(self, run: Path, settings: Path | None = None, *, fresh: bool = False) -> bool:
         status = self._wait(self._start(run, settings or self._settings, fresh=fresh), run)
@@ -197,7 +197,9 @@ class Trainings:
 
 def _saved_epochs(run: Path) -> int:
     """The epochs in a run's settings, which are those it has chosen once it trains."""
-    epochs: int = yaml.safe_load((run / "settings.yaml").read_text())["optimisation"]["epochs"]
+    settings = run / "settings.yaml"
+    chosen = settings if settings.is_file() else run / "plan.yaml"
+    epochs: int = yaml.safe_load(chosen.read_text())["optimisation"]["epochs"]
     return epochs
 
 

@@ -112,9 +112,7 @@ start_prepared = Copy if sys.platform == "linux" else Fresh
 
 
 def _import_everything() -> None:
-    import kmcl.cli.app
-    import kmcl.reports.run_summary
-    import kmcl.training.train  # noqa: F401
+    pass
 
 
 def _run(command: list[str], environment: dict[str, str], output: Path) -> None:

@@ -23,12 +23,14 @@ from kmcl.cli.settings_flags import NOT_FLAGS
 from kmcl.errors import InputError
 from kmcl.options import METHOD_OPTIONS
 from kmcl.runs.presets import PRESETS
+from kmcl.runs.recipes import left_to_the_run
 from kmcl.runs.resolution import (
     BY_THE_RECIPE,
     flat_values,
     read_given,
     resolve_settings,
     setting_names,
+    settings_from_values,
 )
 
 COMMANDS = [
@@ -60,7 +62,7 @@ def kmcl(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
-    from kmcl.training.train import train
+    from settings_runs import train
 
     settings = resolve_settings(
         "digits",
@@ -191,8 +193,8 @@ def test_the_help_shows_the_defaults_that_result():
     for preset in PRESETS:
         for method in METHOD_OPTIONS:
             given = read_given("digits", preset, flags={"method": method, "posthoc": "none"})
-            left = set(given.left_to_the_run()) - {"recipe", "budget"}
-            result = flat_values(given.settings())
+            left = set(left_to_the_run(given.values)) - {"recipe", "budget"}
+            result = flat_values(settings_from_values(given.values, options=given.options))
             for name in result.keys() - {"data", "data_options", "method", "posthoc", *NOT_FLAGS}:
                 expected = (
                     BY_THE_RECIPE if name in left else "" if result[name] is None else str(result[name])

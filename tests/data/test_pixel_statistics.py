@@ -16,7 +16,7 @@ from kmcl.data.pixel_statistics import dataset_normalisation, find_normalisation
 from kmcl.errors import InputError
 from kmcl.models.folder import load_model
 from kmcl.runs.resolution import resolve_settings
-from kmcl.training.train import train
+from settings_runs import train
 
 
 def make_split(num_images: int, *, seed: int = 0) -> Split:

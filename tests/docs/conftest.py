@@ -12,7 +12,7 @@ from PIL import Image
 from docs.pages import TINY
 from kmcl.data import open_dataset
 from kmcl.runs.resolution import resolve_settings
-from kmcl.training.train import train
+from settings_runs import train
 
 NUM_LABELS = 4
 

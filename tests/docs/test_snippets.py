@@ -20,7 +20,7 @@ from docs.pages import PAGES, ROOT, SHELLS, TINY, Block, blocks, code_spans, com
 from kmcl.cli.app import COMMANDS, load_command, make_app
 from kmcl.data import open_dataset
 from kmcl.runs.resolution import resolve_settings
-from kmcl.training import schedule
+from kmcl.training import tuning
 
 TEXT = {"text", "json", "toml", "math", "{math}", "{toctree}", "{include}"}
 TRAINED = {"docs/start.md": ["--option", "size=120"], "docs/tutorial.md": [], "docs/text.md": []}
@@ -91,9 +91,9 @@ def check_command(arguments: list[str], block: Block) -> None:
 @pytest.fixture
 def few_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run ends long before its budget does: what runs make of their time is tested elsewhere."""
-    monkeypatch.setattr(schedule, "FEWEST_TRIAL_STEPS", 1)
-    limits = dict.fromkeys(schedule.EPOCH_LIMITS, schedule.EpochLimit(2, 1))
-    monkeypatch.setattr(schedule, "EPOCH_LIMITS", limits)
+    monkeypatch.setattr(tuning, "FEWEST_TRIAL_STEPS", 1)
+    limits = dict.fromkeys(tuning.EPOCH_LIMITS, tuning.EpochLimit(2, 1))
+    monkeypatch.setattr(tuning, "EPOCH_LIMITS", limits)
 
 
 @pytest.mark.usefixtures("few_epochs", "quick_figures")

@@ -13,6 +13,7 @@ from kmcl.encoders import open_encoder
 from kmcl.features import runtime as frozen_runtime
 from kmcl.features.runtime import TOLERANCE, open_runtime
 from kmcl.models.classifier import Classifier
+from kmcl.runs import planning_facts
 from kmcl.storage.atomic import WriteError
 
 pytest.importorskip("onnxruntime")
@@ -71,6 +72,6 @@ def test_no_room_for_the_exported_stages_is_not_hidden_by_torch(tmp_path: Path):
 
 
 def test_without_the_packages_torch_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(frozen_runtime, "PACKAGES", ("no_such_package",))
+    monkeypatch.setattr(planning_facts, "RUNTIME_PACKAGES", ("no_such_package",))
     open_runtime("onnxruntime", classifier(), "cpu", tmp_path)(images(1))
     assert not list(tmp_path.glob("*.onnx"))

@@ -31,7 +31,7 @@ from kmcl.runs.settings import TrainingSettings
 from kmcl.serving import load
 from kmcl.storage.atomic import WriteError
 from kmcl.training.lightning import Callback
-from kmcl.training.train import resume, train
+from settings_runs import resume, train
 from tiny_runs import TINY_CACHED
 
 TINY = TINY_CACHED | {"query_width": 128}

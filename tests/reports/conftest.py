@@ -12,7 +12,7 @@ from made_once import made_once
 
 
 def train_small(folder: Path, method: str, **options: str) -> None:
-    from kmcl.training.train import train
+    from settings_runs import train
 
     flags = {
         "encoder": "test_convnext",

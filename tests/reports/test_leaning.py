@@ -128,7 +128,7 @@ def test_the_targets_of_training_are_those_of_the_run(kernel_run):
 
 @pytest.mark.slow
 def test_a_bias_planted_in_scenes_is_found_after_training(tmp_path):
-    from kmcl.training.train import train
+    from settings_runs import train
 
     dataset = planted_scenes()
     flags = {

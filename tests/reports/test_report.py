@@ -177,7 +177,10 @@ BREAKAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "metrics": (break_metrics, "metrics.json: cannot be read"),
     "model": (lambda run: shutil.rmtree(run / "model"), "is no model"),
     "weights": (lambda run: (run / "model" / "model.safetensors").write_bytes(b"x"), "is no file of weights"),
-    "settings": (lambda run: (run / "settings.yaml").unlink(), "it has no settings.yaml"),
+    "settings": (
+        lambda run: [file.unlink() for file in (run / "settings.yaml", run / "plan.yaml") if file.is_file()],
+        "it has no settings.yaml",
+    ),
     "images": (move_images, "/gone/labels.csv"),
 }
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kmcl.runs.resolution import resolve_settings
-from kmcl.training.train import train
 from prepared_program import Program
+from settings_runs import train
 from small_images import save_small_image
 from tiny_runs import TINY_CACHED
 

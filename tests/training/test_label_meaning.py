@@ -19,7 +19,7 @@ from kmcl.data import Dataset, open_dataset
 from kmcl.errors import InputError
 from kmcl.models.folder import load_model, read_description
 from kmcl.runs.resolution import resolve_settings
-from kmcl.training.train import train
+from settings_runs import train
 from tiny_runs import TINY_CACHED
 
 TINY = {name: value for name, value in TINY_CACHED.items() if name != "data_options"} | {"epochs": 1}

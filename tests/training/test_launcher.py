@@ -9,8 +9,7 @@ import pytest
 from lightning_fabric.plugins.environments import SLURMEnvironment
 
 from kmcl.errors import InputError
-from kmcl.runs.resolution import resolve_settings
-from kmcl.training.launcher import (
+from kmcl.runs.launcher import (
     Launched,
     find_launched,
     is_first_process,
@@ -18,6 +17,7 @@ from kmcl.training.launcher import (
     with_launched_processes,
     with_processes_to_resume,
 )
+from kmcl.runs.resolution import resolve_settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "machines.md"
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "none", "RANK": "5", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"}

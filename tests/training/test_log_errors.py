@@ -11,8 +11,8 @@ import pytest
 
 from full_disk import no_room
 from kmcl.storage.atomic import WriteError, write_bytes
+from kmcl.training.callbacks import explaining_refused_logs
 from kmcl.training.lightning import TensorBoardLogger
-from kmcl.training.log_errors import explaining_refused_logs
 
 
 def log_to(logger: TensorBoardLogger) -> None:

@@ -17,7 +17,7 @@ from kmcl.options import METHOD_OPTIONS
 from kmcl.options.methods import OF_KERNELS, MLGCNOptions
 from kmcl.runs.folder import RunFolder
 from kmcl.runs.resolution import flat_values, resolve_settings, settings_from_values
-from kmcl.training.train import train
+from settings_runs import train
 
 CHANGED: dict[str, Any] = {
     "kernel": "gaussian",

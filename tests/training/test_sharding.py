@@ -20,7 +20,7 @@ from kmcl.evaluation.predictions import Predictions
 from kmcl.runs.resolution import resolve_settings
 from kmcl.training.average import MovingAverage
 from kmcl.training.sharding import check_sharding
-from kmcl.training.train import resume
+from settings_runs import resume
 from sharded_classifier import make_classifier, make_images, run_in_two_processes, train_one_step
 
 TINY = {

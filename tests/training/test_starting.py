@@ -26,14 +26,15 @@ from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.reports.run_parts import RunParts
 from kmcl.runs.folder import RunFolder
+from kmcl.runs.planning_facts import Facts
 from kmcl.runs.resolution import resolve_settings
 from kmcl.storage.atomic import WriteError, replacing
-from kmcl.training import recipes
-from kmcl.training.planning import Plan, print_header
+from kmcl.training.machine import ThisMachine
+from kmcl.training.plan import Plan, TimmEncoders, print_header
 from kmcl.training.run_data import RunData
-from kmcl.training.starting import with_absolute_paths
-from kmcl.training.train import resume, train
+from kmcl.training.starting import absolute_paths
 from planned_runs import Planned, planning_only
+from settings_runs import resume, train
 
 BUDGET = {"encoder": "small_convnet", "image_size": 16, "epochs": 1, "workers": 0, "batch_size": 4}
 
@@ -56,7 +57,9 @@ def table(tmp_path: Path) -> Path:
 def test_the_header_has_the_notes_of_the_reader():
     dataset = replace(open_dataset("digits", size=30), notes=("left out: [two] files",))
     console = Console(file=io.StringIO(), width=200)
-    print_header(console, Plan(resolve_settings("digits"), dataset, "recipe"), Path("runs/x"))
+    print_header(
+        console, Plan(resolve_settings("digits"), Facts(dataset, TimmEncoders()), "recipe"), Path("runs/x")
+    )
     assert "note    left out: [two] files\n" in console.file.getvalue()
 
 
@@ -85,17 +88,13 @@ def test_command_and_function_name_the_folder_of_a_run_alike(table: Path, tmp_pa
 def test_paths_become_absolute(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = resolve_settings("my.csv", flags={"cache_dir": Path("cache"), "data_options": {"seed": 3}})
-    found = with_absolute_paths(settings)
-    assert found.data.spec == f"table:{tmp_path}/my.csv"
-    assert found.data.cache_dir == tmp_path / "cache"
-    assert found.data.options == settings.data.options
-    assert with_absolute_paths(resolve_settings("digits")).data.spec == "digits"
-    assert (
-        with_absolute_paths(resolve_settings("voc2007:../VOC")).data.spec == f"voc2007:{tmp_path.parent}/VOC"
-    )
-    assert with_absolute_paths(resolve_settings("hf:owner/pets")).data.spec == "hf:owner/pets"
+    cache = str(tmp_path / "cache")
+    assert absolute_paths(settings) == {"data": f"table:{tmp_path}/my.csv", "cache_dir": cache}
+    assert absolute_paths(resolve_settings("digits")) == {"data": "digits"}
+    assert absolute_paths(resolve_settings("voc2007:../VOC")) == {"data": f"voc2007:{tmp_path.parent}/VOC"}
+    assert absolute_paths(resolve_settings("hf:owner/pets")) == {"data": "hf:owner/pets"}
     (tmp_path / "owner" / "pets").mkdir(parents=True)
-    assert with_absolute_paths(resolve_settings("hf:owner/pets")).data.spec == f"hf:{tmp_path}/owner/pets"
+    assert absolute_paths(resolve_settings("hf:owner/pets")) == {"data": f"hf:{tmp_path}/owner/pets"}
 
 
 @pytest.mark.parametrize(
@@ -126,7 +125,7 @@ def test_what_is_not_there_is_refused_before_anything_is_measured_or_trained(
     name: str, value: str, message: str, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kmcl.training.tracking.find_spec", lambda package: None)
-    monkeypatch.setattr(recipes, "measure_throughput", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(ThisMachine, "time_features", lambda *_: pytest.fail("measured"))
     monkeypatch.setattr("kmcl.studies.study.train_members", lambda *_: pytest.fail("trained"))
     output, given = table.parent / "out", {name: value}
     flags = [str(table), f"--{name}={value}", f"--output={output}"]
@@ -233,6 +232,6 @@ def test_a_full_disk_before_training_leaves_the_run_to_be_resumed(table: Path, m
 
 def test_a_full_disk_under_the_settings_leaves_nothing(table: Path):
     run = table.parent / "run"
-    with pytest.raises(WriteError, match=r"settings\.yaml"), no_room():
+    with pytest.raises(WriteError, match=r"plan\.yaml"), no_room():
         train(resolve_settings(f"table:{table}", flags=BUDGET), run)
     assert not run.exists()

@@ -12,7 +12,7 @@ import pytest
 
 from kmcl.runs.resolution import resolve_settings
 from kmcl.training.tracking import track_page
-from kmcl.training.train import train
+from settings_runs import train
 
 TINY = {
     "encoder": "test_convnext",

@@ -24,7 +24,7 @@ from kmcl.models.folder import load_model
 from kmcl.runs.resolution import read_settings, resolve_settings
 from kmcl.runs.settings import TrainingSettings
 from kmcl.serving import load
-from kmcl.training.train import resume, train
+from settings_runs import resume, train
 
 TINY = {
     "encoder": "test_convnext",
@@ -215,7 +215,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(finished: Path, tmp_path: P
     import resource
 
     from kmcl.storage.atomic import WriteError
-    from kmcl.training import checkpoints
+    from kmcl.training import callbacks
 
     run = shutil.copytree(finished, tmp_path / "run")
     good = (run / "checkpoints" / "last.ckpt").read_bytes()
@@ -225,7 +225,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(finished: Path, tmp_path: P
     try:
         reason = r"File too large \([\d,]+ bytes needed, [\d,]+ bytes free\)$"
         with pytest.raises(WriteError, match=rf"last\.ckpt: cannot be written: {reason}"):
-            checkpoints.AtomicCheckpointIO().save_checkpoint(
+            callbacks.AtomicCheckpointIO().save_checkpoint(
                 {"state": torch.zeros(len(good))}, run / "checkpoints" / "last.ckpt"
             )
     finally:

@@ -10,7 +10,8 @@ import typer
 
 from kmcl.options import METHOD_OPTIONS
 from kmcl.runs.presets import PRESETS
-from kmcl.runs.resolution import DEFAULT_METHOD, FLAT_NAMES, default_values
+from kmcl.runs.recipes import DEFAULT_METHOD
+from kmcl.runs.resolution import FLAT_NAMES, default_values
 from kmcl.runs.settings import GROUPS
 
 OWN_ARGUMENTS = ("data", "data_options")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Optional
 
@@ -13,14 +12,14 @@ from kmcl.cli.interruption import INTERRUPTED, TERMINATED, exiting_on_sigterm, l
 from kmcl.cli.settings_flags import with_settings_flags
 from kmcl.errors import InputError
 from kmcl.runs.folder import RunFolder
+from kmcl.runs.launcher import is_first_process, is_restart
 from kmcl.runs.presets import PRESETS
 from kmcl.runs.resolution import read_given, shown_settings
-from kmcl.training.launcher import is_first_process, is_restart
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from kmcl.training.planning import Plan
+    from kmcl.training.plan import Plan
 
 
 def train_command(
@@ -57,18 +56,18 @@ def train_command(
             )
         _run(console, resume, None, devices=devices, nodes=nodes)
         return
-    began = time.monotonic()
     given = read_given(data, preset, config, {**flags, "data_options": parse_dataset_options(option) or None})
     if show_settings:
         typer.echo(shown_settings(given), nl=False)
         return
 
-    from kmcl.training.planning import plan_run, print_header
+    from kmcl.training.machine import ThisMachine
+    from kmcl.training.plan import make_plan, print_header
     from kmcl.training.starting import choose_folder
 
-    folder = choose_folder(output, given.check())
+    folder = choose_folder(output, given.checked)
     run = RunFolder(folder)
-    if run.settings_file.is_file() and is_restart(finished=run.metrics_file.is_file()):
+    if run.is_begun and is_restart(finished=run.metrics_file.is_file()):
         if is_first_process():
             typer.echo(f"{folder}: continues, with the settings it was started with")
         _run(console, folder, None)
@@ -76,16 +75,15 @@ def train_command(
     if is_first_process():
         run.refuse_existing()
     with console.status("measuring this machine ..."):
-        plan = plan_run(given)
+        plan = make_plan(given, ThisMachine.of(given.checked))
     print_header(console, plan, folder)
-    _run(console, folder, plan, began)
+    _run(console, folder, plan)
 
 
 def _run(
     console: Console,
     folder: Path,
     plan: Plan | None,
-    began: float | None = None,
     devices: int | None = None,
     nodes: int | None = None,
 ) -> None:
@@ -94,35 +92,22 @@ def _run(
     from kmcl.reports.run_summary import print_run_summary
     from kmcl.storage.atomic import WriteError
     from kmcl.training.lost_processes import LostProcessError
+    from kmcl.training.pipeline import resume, train
+    from kmcl.training.states import RunIO
     from kmcl.training.task import NonFiniteLossError
-    from kmcl.training.train import resume, train
 
     def leave_lost(error: LostProcessError) -> NoReturn:
         typer.echo(f"kmcl: {error}", err=True)
         _say_how_to_continue(folder)
         leave_at_once(1)  # ending gloo's threads in order would wait for the lost process
 
+    io = RunIO(console, calibrates_if_interrupted=True, on_lost_process=leave_lost)
     try:
         with exiting_on_sigterm():
             if plan is None:
-                metrics = resume(
-                    folder,
-                    console,
-                    devices=devices,
-                    nodes=nodes,
-                    complete_if_interrupted=True,
-                    on_lost_process=leave_lost,
-                )
+                metrics = resume(folder, io, devices=devices, nodes=nodes)
             else:
-                metrics = train(
-                    plan.settings,
-                    folder,
-                    console,
-                    dataset=plan.dataset,
-                    began=began,
-                    complete_if_interrupted=True,
-                    on_lost_process=leave_lost,
-                )
+                metrics = train(plan, folder, io)
     except (NonFiniteLossError, WriteError, LostWorkerError) as error:
         typer.echo(f"kmcl: {error}", err=True)
         _say_how_to_continue(folder)
@@ -138,7 +123,7 @@ def _run(
 
 
 def _say_how_to_continue(folder: Path) -> None:
-    if not (folder / "settings.yaml").is_file():
+    if not RunFolder(folder).is_begun:
         return  # nothing was begun
     checkpoint = folder / "checkpoints" / "last.ckpt"
     if checkpoint.is_file():

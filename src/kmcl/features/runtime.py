@@ -6,7 +6,6 @@ The two agree to some 1e-5 of the largest feature; the cache rounds features to 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import io
 import json
 import logging
@@ -16,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,10 +24,9 @@ from torch import Tensor, nn
 from kmcl.cores import available_cores
 from kmcl.encoders.stages import digest_of
 from kmcl.models.classifier import Classifier
+from kmcl.runs.planning_facts import RuntimeName, installed_runtime
 from kmcl.storage.atomic import WriteError, write_bytes
 
-RuntimeName = Literal["torch", "onnxruntime"]
-PACKAGES = ("onnxruntime", "onnx", "onnxscript")
 TOLERANCE = 1e-3
 """Largest difference of a feature from torch's, relative to the largest one."""
 
@@ -36,17 +34,12 @@ FrozenRuntime = Callable[[Tensor], Tensor]
 """From images, B x 3 x S x S in uint8, to the rows of the frozen stages, B x R in float32, on the CPU."""
 
 
-def can_use_onnxruntime() -> bool:
-    """Whether the packages it needs are installed."""
-    return all(importlib.util.find_spec(name) is not None for name in PACKAGES)
-
-
 def open_runtime(name: RuntimeName, classifier: Classifier, device: str, folder: Path) -> FrozenRuntime:
     """The frozen stages of a classifier as a function; onnxruntime only where it can run them.
 
     folder: where exported stages are kept, so that they are exported once
     """
-    if name == "onnxruntime" and device == "cpu" and can_use_onnxruntime():
+    if name == "onnxruntime" and device == "cpu" and installed_runtime() == name:
         runtime = _open_onnxruntime(classifier, folder)
         if runtime is not None:
             return runtime

@@ -33,11 +33,12 @@ from kmcl.data.source_cache import cache_folder
 from kmcl.encoders.stages import digest_of
 from kmcl.errors import InputError
 from kmcl.features.batches import CachedBatchMaker, Features, Indices
-from kmcl.features.runtime import FrozenRuntime, RuntimeName, open_runtime
+from kmcl.features.runtime import FrozenRuntime, open_runtime
 from kmcl.features.space import advising_on_space, announce_space
 from kmcl.features.views import CHUNK_IMAGES, ChunkPlan, ViewImages
 from kmcl.models.classifier import Classifier
 from kmcl.progress import WorkProgress
+from kmcl.runs.planning_facts import RuntimeName
 from kmcl.storage.chunk_file import Chunk
 from kmcl.storage.chunk_parts import PartedChunkFile
 from kmcl.storage.file_rows import FileRows

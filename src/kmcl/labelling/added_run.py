@@ -70,7 +70,7 @@ def add_label_to_run(
     given = read_examples(examples, without, name)
     classifier, description, added = add_label(classifier, description, name, given, share, console)
     run = RunFolder(source)
-    if run.settings_file.is_file():
+    if run.is_begun:
         _write_run(run, folder, classifier, description, console)
         write_json(output / ADDED_FILE, [*_former(source), _as_json(added)])
     else:
@@ -119,7 +119,7 @@ def _write_run(
 ) -> None:
     settings = former.read_settings()
     save_model(new.model, classifier, description)
-    for file in (former.settings_file, former.environment_file, former.epochs_file):
+    for file in (former.plan_file, former.settings_file, former.environment_file, former.epochs_file):
         if file.is_file():
             shutil.copyfile(file, new.path / file.name)
     try:

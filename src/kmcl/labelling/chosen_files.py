@@ -77,7 +77,7 @@ def select_images(
 
 def _dataset_of(run: Path, console: Console) -> Dataset | None:
     """What a run was trained on; None, with a notice, where it cannot be opened."""
-    if not RunFolder(run).settings_file.is_file():
+    if not RunFolder(run).is_begun:
         say(console, f"kmcl: {run} is no run, so that its labelled images are not known")
         return None
     try:

@@ -20,14 +20,15 @@ from kmcl.encoders import Encoder, EncoderFeatures, open_encoder
 from kmcl.encoders.offline_weights import PACKAGES
 from kmcl.encoders.stages import statistics_of
 from kmcl.errors import InputError
-from kmcl.features.runtime import RuntimeName, can_use_onnxruntime
 from kmcl.features.store import FeatureCache
 from kmcl.methods import find_method
 from kmcl.models.classifier import Classifier
 from kmcl.options import read_options
 from kmcl.posthoc.frozen_gp import MainDirections, main_directions
 from kmcl.progress import WorkProgress
-from kmcl.training.recipes import default_frozen_stages
+from kmcl.runs.planning_facts import installed_runtime
+from kmcl.runs.recipes import default_frozen_stages
+from kmcl.training.plan import TimmEncoders
 
 WEIGHTS = "lite0-pypi"
 IMAGE_SIZE = 224
@@ -127,7 +128,7 @@ class FeatureExtractor:
         )
         if not encoder.num_frozen_stages or encoder.takes_vectors:
             return make_eval_loader(split, loading)
-        runtime: RuntimeName = "onnxruntime" if can_use_onnxruntime() else "torch"
+        runtime = installed_runtime()
         cache = FeatureCache(self._classifier, loading, 1, self._console, self._device, runtime)
         return cache.eval_loader(split, name, ROWS)
 
@@ -143,7 +144,9 @@ def pretrained_extractor(
 ) -> FeatureExtractor:
     """With the weights of a package, none of whose stages has seen the labels."""
     name = PACKAGES[weights].encoder
-    encoder = open_encoder(name, weights, image_size=image_size, frozen_stages=default_frozen_stages(name))
+    encoder = open_encoder(
+        name, weights, image_size=image_size, frozen_stages=default_frozen_stages(name, TimmEncoders())
+    )
     return _untrained(encoder, console)
 
 

@@ -7,13 +7,14 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from kmcl.errors import InputError
-from kmcl.runs.resolution import read_settings
+from kmcl.runs.resolution import read_settings, with_changes
 from kmcl.runs.settings import TrainingSettings
 from kmcl.storage.atomic import WriteError, is_temporary, write_json, write_text
 
@@ -28,8 +29,9 @@ class RunFolder:
     """The files of a run.
 
     data.csv          images and labels, where they were given as a DataFrame
-    settings.yaml     the resolved settings, complete, with absolute paths
-    budget.json       how much of its budget the run has used, until its settings are complete
+    plan.yaml         the settings as they were planned, with absolute paths, and what the run is to choose
+    budget.json       what it has chosen and how much of its budget it has used, until settings.yaml is there
+    settings.yaml     the complete settings
     environment.json  versions, command, git state, machine
     epochs.csv        one row per epoch: learning rate, each loss term, val mAP of model and average, seconds
     logs/             TensorBoard; the ids of the run in MLflow and W&B
@@ -40,6 +42,10 @@ class RunFolder:
     """
 
     path: Path
+
+    @property
+    def plan_file(self) -> Path:
+        return self.path / "plan.yaml"
 
     @property
     def settings_file(self) -> Path:
@@ -80,12 +86,16 @@ class RunFolder:
     def evaluation_file(self) -> Path:
         return self.path / "predictions" / "evaluation.json"
 
-    def create(self, settings: TrainingSettings) -> None:
+    @property
+    def is_begun(self) -> bool:
+        return self.plan_file.is_file() or self.settings_file.is_file()
+
+    def create(self, planned: TrainingSettings) -> None:
         """Create the folder of a new run; refuse one that is not empty."""
         self.refuse_existing(besides=TABLE_FILE)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self.write_settings(settings)
+            write_text(self.plan_file, planned.to_yaml())
             write_json(self.environment_file, describe_environment())
         except WriteError as error:
             if error.is_full:
@@ -110,9 +120,33 @@ class RunFolder:
             raise InputError(f"{self.path}: exists and is not empty; choose another --output, or --resume it")
 
     def read_settings(self) -> TrainingSettings:
-        if not self.settings_file.is_file():
+        """The complete settings, or those that are planned and what the run has chosen of them so far."""
+        file = self.settings_file if self.settings_file.is_file() else self.plan_file
+        if not file.is_file():
             raise InputError(f"{self.path}: is no run folder: it has no {self.settings_file.name}")
-        return read_settings(self.settings_file)
+        return with_changes(read_settings(file), self.read_decisions(), str(self.budget_file))
+
+    def write_decisions(self, chosen: Mapping[str, Any], used_seconds: float) -> None:
+        write_json(self.budget_file, {"used_seconds": round(used_seconds, 1), "chosen": chosen})
+
+    def read_decisions(self) -> dict[str, Any]:
+        """What the run has chosen so far, by flat names."""
+        return dict(self._read_budget().get("chosen", {}))
+
+    def used_seconds(self) -> float:
+        """Of its budget."""
+        return float(self._read_budget().get("used_seconds", 0))
+
+    def _read_budget(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self.budget_file.read_text(encoding="utf-8"))
+            return {"used_seconds": float(found["used_seconds"]), "chosen": dict(found.get("chosen", {}))}
+        except FileNotFoundError:
+            return {}
+        except (ValueError, TypeError, KeyError) as error:
+            raise InputError(
+                f"{self.budget_file}: has no used_seconds; remove it to begin the budget anew"
+            ) from error
 
     def read_metrics(self) -> dict[str, Any]:
         try:

@@ -2,15 +2,18 @@
 
 A flat name is what a flag, `kmcl compare` and Python keywords use: `learning_rate`, `encoder`, or an option
 of the method such as `kernel`. Values come from the defaults, then a preset, then a file, then flags; what
-none of them gives, a recipe may choose (`kmcl.training.recipes`).
+none of them gives, a recipe may choose (`kmcl.runs.recipes`).
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 from pydantic import ValidationError
@@ -21,10 +24,8 @@ from kmcl.options import METHOD_OPTIONS, PART_OPTIONS, methods_with, parse_parts
 from kmcl.options.methods import MethodOptions
 from kmcl.options.posthoc import PosthocOptions
 from kmcl.runs.presets import PRESETS, preset_options, preset_values
+from kmcl.runs.recipes import DEFAULT_METHOD, left_to_the_run, names_vectors, vector_settings
 from kmcl.runs.settings import GROUPS, TrainingSettings
-from kmcl.runs.vector_recipe import names_vectors, vector_values
-
-DEFAULT_METHOD = "kmcl"
 
 SINCE_0_1_0 = "Settings are in groups since 0.1.0; a run of an earlier version cannot be continued"
 
@@ -52,22 +53,8 @@ def setting_names() -> list[str]:
     return [*FLAT_NAMES, "method", "posthoc", *options]
 
 
-_BY_CACHED = (
-    *("budget", "encoder", "image_size", "frozen_stages", "cached_views", "feature_runtime", "posthoc"),
-    *("learning_rate", "weight_decay", "head_epochs", "epochs"),
-)
-_BY_FINETUNE = ("budget", "layer_decay", "head_epochs", "epochs")
-CHOSEN_BY = {
-    "auto": ("recipe", *dict.fromkeys((*_BY_CACHED, *_BY_FINETUNE))),
-    "cached": _BY_CACHED,
-    "finetune": _BY_FINETUNE,
-    "paper": (),
-    "vectors": ("budget", "learning_rate", "weight_decay", "epochs"),
-}
-"""What each recipe chooses of the settings that nobody gave."""
-
-
-class Given(NamedTuple):
+@dataclass(frozen=True)
+class Given:
     """What was given for a training or a study, by flat names.
 
     values:  of the preset, the file and the flags; a later one overrides an earlier one
@@ -75,30 +62,33 @@ class Given(NamedTuple):
     source:  where the values came from, for messages
     """
 
-    values: dict[str, Any]
-    options: Mapping[str, Any] = {}
+    values: Mapping[str, Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
     source: str = "settings"
 
-    def settings(self, values: Mapping[str, Any] | None = None) -> TrainingSettings:
-        """The settings of these values, or of others that a recipe made of them."""
-        return settings_from_values(self.values if values is None else values, self.source, self.options)
+    @cached_property
+    def checked(self) -> TrainingSettings:
+        """The settings before a recipe has chosen, with defaults for what is left to the run.
 
-    def check(self) -> TrainingSettings:
-        """Refuse what is wrong before anything is measured; what is left to the run is not yet chosen."""
-        if names_vectors(self.values.get("data")):
-            return self.settings(vector_values(self.values))
-        # Post-hoc parts may need frozen stages, which there will be.
-        freezes = "frozen_stages" in self.left_to_the_run()
-        return self.settings(({"frozen_stages": 1} if freezes else {}) | self.values)
+        Raises InputError for what is wrong, before data are read and anything is measured.
+        """
+        values = vector_settings(self.values) if names_vectors(self.values.get("data")) else self.values
+        will_freeze = "frozen_stages" in left_to_the_run(self.values)
+        return settings_from_values(values, self.source, self.options, will_freeze=will_freeze)
 
-    def left_to_the_run(self) -> list[str]:
-        """Settings that a training chooses itself, for its data, machine and budget."""
-        if self.values.get("to_choose") is not None:  # the settings of a run, which are complete
-            return []
-        recipe = self.values.get("recipe", "auto")
-        if (data := self.values.get("data")) is not None:
-            recipe = "vectors" if names_vectors(data) else recipe
-        return [name for name in CHOSEN_BY.get(recipe, ()) if name not in self.values]
+    def complete(self, settings: TrainingSettings, chosen: Mapping[str, Any]) -> TrainingSettings:
+        """The settings with what a recipe chose.
+
+        settings: those that are checked, or a changed copy
+        """
+        changes = {name: value for name, value in chosen.items() if self.values.get(name, self) != value}
+        parts = changes.pop("posthoc", self.values.get("posthoc"))
+        settings = with_changes(settings, changes, self.source)
+        method = METHOD_OPTIONS.find(settings.method.name)
+        posthoc = _posthoc(parts, method, frozen=settings.encoder.frozen_stages > 0)
+        settings = settings.model_copy(update={"posthoc": posthoc})
+        _check_together(settings, self.source)
+        return settings
 
 
 def read_given(
@@ -129,8 +119,10 @@ BY_THE_RECIPE = "by the recipe"
 def default_values(method: str = DEFAULT_METHOD, preset: str = "default") -> dict[str, Any]:
     """What each setting is where nobody gives it, by flat names; BY_THE_RECIPE where the run chooses it."""
     given = read_given(None, preset, flags={"method": method})
-    values = flat_values(given.settings({"data": "any", "posthoc": "none"} | given.values))
-    left = set(given.left_to_the_run()) - {"recipe", "budget"}
+    values = flat_values(
+        settings_from_values({"data": "any", "posthoc": "none", **given.values}, options=given.options)
+    )
+    left = set(left_to_the_run(given.values)) - {"recipe", "budget"}
     return values | dict.fromkeys(left, BY_THE_RECIPE)
 
 
@@ -141,7 +133,8 @@ def resolve_settings(
     flags: Mapping[str, Any] | None = None,
 ) -> TrainingSettings:
     """Defaults, then what `read_given` reads; no recipe chooses the rest."""
-    return read_given(data, preset, file, flags).settings()
+    given = read_given(data, preset, file, flags)
+    return settings_from_values(given.values, given.source, given.options)
 
 
 def shown_settings(given: Given) -> str:
@@ -149,8 +142,8 @@ def shown_settings(given: Given) -> str:
 
     As a file of settings it gives the same training. Without reading data, measuring or loading torch.
     """
-    left = given.left_to_the_run()
-    groups = given.check().model_dump(mode="json")
+    left = left_to_the_run(given.values)
+    groups = given.checked.model_dump(mode="json")
     for name in [*left, "to_choose"] if left else []:
         group, field = FLAT_NAMES.get(name, ("", name))
         del (groups[group] if group else groups)[field]
@@ -163,12 +156,18 @@ def shown_settings(given: Given) -> str:
 
 
 def settings_from_values(
-    values: Mapping[str, Any], source: str = "settings", options: Mapping[str, Any] | None = None
+    values: Mapping[str, Any],
+    source: str = "settings",
+    options: Mapping[str, Any] | None = None,
+    *,
+    will_freeze: bool = False,
 ) -> TrainingSettings:
     """Settings from values by flat names; `source` says in messages where they came from.
 
     An option among the values that the chosen method does not have is an error that names the methods that
     have it. `options` have defaults for the methods that have them.
+
+    will_freeze: whether a recipe will choose frozen stages, which post-hoc parts may need
     """
     name = values.get("method") or DEFAULT_METHOD
     method = METHOD_OPTIONS.find(name)
@@ -185,15 +184,28 @@ def settings_from_values(
     if "spec" not in nested["data"]:
         raise InputError(f"{source}: data must be given")
     nested["method"] = {"name": name, **of_method}
-    nested["posthoc"] = _posthoc(values.get("posthoc"), method, nested["encoder"])
-    settings = _validated(nested, source)
-    if settings.encoder.name == IDENTITY and method.needs_feature_map:
-        raise InputError(
-            f"{source}: method {name} reads a feature map, and feature vectors have none; use "
-            f"{', '.join(each for each, other in METHOD_OPTIONS.items() if not other.needs_feature_map)}"
-        )
-    _check_cached_views(settings, source)
+    frozen = will_freeze or bool(nested["encoder"].get("frozen_stages"))
+    nested["posthoc"] = _posthoc(values.get("posthoc"), method, frozen=frozen)
+    with _explaining(source):
+        settings = TrainingSettings(**nested)
+    _check_together(settings, source, will_freeze=will_freeze)
     return settings
+
+
+def with_changes(
+    settings: TrainingSettings, changes: Mapping[str, Any], source: str = "settings"
+) -> TrainingSettings:
+    """The settings with other values of groups, by flat names."""
+    by_group: dict[str, dict[str, Any]] = {}
+    for name, value in changes.items():
+        group, field_name = FLAT_NAMES[name]
+        by_group.setdefault(group, {})[field_name] = value
+    with _explaining(source):
+        changed = {
+            group: GROUPS[group].model_validate({**dict(getattr(settings, group)), **values})
+            for group, values in by_group.items()
+        }
+    return settings.model_copy(update=changed)
 
 
 def flat_values(settings: TrainingSettings) -> dict[str, Any]:
@@ -276,9 +288,8 @@ def _read_yaml(path: Path) -> dict[Any, Any]:
     return values
 
 
-def _posthoc(chosen: Any, method: type[MethodOptions], encoder: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The parts with their options: those chosen, else the method's defaults for this encoder."""
-    frozen = bool(encoder.get("frozen_stages"))
+def _posthoc(chosen: Any, method: type[MethodOptions], *, frozen: bool) -> tuple[Any, ...]:
+    """The parts with their options: those chosen, else the method's defaults for such an encoder."""
     if chosen is None:
         names: Iterable[str] = method.posthoc
         if not frozen and method.posthoc_without_frozen_stages is not None:
@@ -298,25 +309,34 @@ def _posthoc(chosen: Any, method: type[MethodOptions], encoder: Mapping[str, Any
     return parts
 
 
-def _validated(nested: Mapping[str, Any], source: str) -> TrainingSettings:
+@contextmanager
+def _explaining(source: str) -> Iterator[None]:
+    """What pydantic says of wrong values, as one sentence about the first."""
     try:
-        return TrainingSettings(**nested)
+        yield
     except ValidationError as error:
         first = error.errors()[0]
         cause = first.get("ctx", {}).get("error")
         if isinstance(cause, InputError):
             raise InputError(f"{source}: {cause}") from error
         group, *rest = map(str, first["loc"])
-        field = ".".join(rest)
-        name = _OTHER_NAMES.get((group, field), field)
+        name = _OTHER_NAMES.get((group, ".".join(rest)), ".".join(rest) or group)
         raise InputError(f"{source}: {name}: {first['msg']}; got {first['input']!r}") from error
 
 
-def _check_cached_views(settings: TrainingSettings, source: str) -> None:
+def _check_together(settings: TrainingSettings, source: str, *, will_freeze: bool = False) -> None:
+    """Refuse settings that do not go together."""
+    name = settings.method.name
+    method = METHOD_OPTIONS.find(name)
+    if settings.encoder.name == IDENTITY and method.needs_feature_map:
+        raise InputError(
+            f"{source}: method {name} reads a feature map, and feature vectors have none; use "
+            f"{', '.join(each for each, other in METHOD_OPTIONS.items() if not other.needs_feature_map)}"
+        )
     views = settings.encoder.cached_views
     if views == 0:
         return
-    if settings.encoder.frozen_stages == 0:
+    if settings.encoder.frozen_stages == 0 and not will_freeze:
         raise InputError(
             f"{source}: cached_views {views} needs frozen_stages: only features that are never trained can "
             "be cached"

@@ -16,10 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validat
 
 from kmcl.data.normalisation import parse_normalisation
 from kmcl.durations import Duration
+from kmcl.errors import suggest
 from kmcl.evaluation.guarantee import GuaranteeWish
 from kmcl.options import read_options, read_parts
 from kmcl.options.methods import MethodOptions
 from kmcl.options.posthoc import PosthocOptions
+from kmcl.runs.recipes import RECIPES
 
 LOGS = ("tensorboard", "mlflow", "wandb", "csv")
 
@@ -100,9 +102,9 @@ class EncoderSettings(SettingsGroup):
 
 
 class RecipeSettings(SettingsGroup):
-    """How settings that nobody gave are chosen; see `kmcl.training.recipes`."""
+    """How settings that nobody gave are chosen; see `kmcl.runs.recipes`."""
 
-    name: Literal["auto", "cached", "finetune", "paper"] = Field(
+    name: str = Field(
         "auto",
         description="auto: what suits data, machine and budget; cached: early stages frozen, their features "
         "computed once; finetune: all stages; paper: as printed",
@@ -116,6 +118,13 @@ class RecipeSettings(SettingsGroup):
     to_choose: tuple[
         Literal["cached_views", "learning_rate", "weight_decay", "head_epochs", "epochs"], ...
     ] = Field((), description="settings that the run chooses itself once its features are there")
+
+    @field_validator("name")
+    @classmethod
+    def _known_recipe(cls, value: str) -> str:
+        if value not in RECIPES:
+            raise ValueError(f"must be one of {', '.join(RECIPES)}{suggest(value, RECIPES)}")
+        return value
 
 
 class OptimisationSettings(SettingsGroup):

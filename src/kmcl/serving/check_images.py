@@ -83,7 +83,7 @@ def find_check_images(folder: Path, predictor: ImagePredictor, limit: int) -> Ch
 
 def _split_of_run(folder: Path, labels: tuple[str, ...]) -> tuple[Split | None, str]:
     run = RunFolder(folder)
-    if not run.settings_file.is_file():
+    if not run.is_begun:
         return None, ""
     try:
         settings = run.read_settings()

@@ -55,7 +55,7 @@ def write_model_card(description: ModelDescription, source: Path | None = None) 
 
 def _find_run(source: Path | None) -> RunFolder | None:
     for folder in (source, source.parent if source is not None else None):
-        if folder is not None and (run := RunFolder(folder)).settings_file.is_file():
+        if folder is not None and (run := RunFolder(folder)).is_begun:
             try:
                 run.read_settings()
             except InputError:

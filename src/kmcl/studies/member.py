@@ -21,7 +21,9 @@ from kmcl.models.method_complexity import measure_method
 from kmcl.storage.atomic import write_json, write_text
 from kmcl.storage.locks import try_lock, write_owner
 from kmcl.studies.plan import Member
-from kmcl.training.train import resume, train
+from kmcl.training.pipeline import resume, train
+from kmcl.training.plan import plan_of
+from kmcl.training.states import RunIO
 
 BUSY, FAILED, INTERRUPTED = 75, 1, 130
 """Exit statuses of the process: another process trains the member; training failed; it was interrupted."""
@@ -73,9 +75,9 @@ def train_member(member: Member, num_threads: int) -> None:
     if not began_finished and not member.run.checkpoint.is_file():
         shutil.rmtree(member.run.path, ignore_errors=True)  # killed before its first epoch ended
     if member.run.path.exists():
-        resume(member.run.path, console)
+        resume(member.run.path, RunIO(console))
     else:
-        train(member.settings, member.run.path, console)
+        train(plan_of(member.settings), member.run.path, RunIO(console))
     write_json(member.cost_file, _cost(member, num_threads, None if began_finished else _peak_memory()))
 
 

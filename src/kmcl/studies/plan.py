@@ -15,6 +15,8 @@ from kmcl.errors import InputError, suggest
 from kmcl.options import METHOD_OPTIONS, methods_with, read_parts
 from kmcl.runs.dataset import open_whole, take_part
 from kmcl.runs.folder import TABLE_FILE, RunFolder
+from kmcl.runs.planning_facts import DATA_RULES, Facts
+from kmcl.runs.recipes import choose_settings, parts_for
 from kmcl.runs.resolution import (
     FLAT_NAMES,
     Given,
@@ -22,6 +24,7 @@ from kmcl.runs.resolution import (
     setting_names,
     settings_from_values,
     spell_parts,
+    with_changes,
 )
 from kmcl.runs.settings import TrainingSettings
 from kmcl.storage.atomic import write_text
@@ -29,9 +32,8 @@ from kmcl.storage.locks import locked
 from kmcl.studies.designs import OF_SIZES, method_name, size_name
 from kmcl.studies.equal_search import EqualSearch, parse_search, trials_of
 from kmcl.studies.variants import Variant, check_distinct
-from kmcl.training.candidates import are_grey
-from kmcl.training.recipes import choose_for_study, with_parts
-from kmcl.training.starting import with_absolute_paths
+from kmcl.training.plan import TimmEncoders
+from kmcl.training.starting import absolute_paths
 
 OF_THE_MACHINE = ("workers", "cache", "cache_dir", "accelerator")
 """Settings that do not affect the results of a training: a study may be resumed with other values."""
@@ -117,7 +119,9 @@ class StudyPlan:
     def member_settings(self, variant: Variant, seed: int) -> TrainingSettings:
         values = self._values_for(variant.method) | dict(variant.changes)
         values |= {"method": variant.method, "seed": seed, "devices": 1}
-        return settings_from_values(with_parts(values, grey=self.grey), f"variant {variant.name!r}")
+        if self.grey and "posthoc" not in values and values["recipe"] == "cached":
+            values |= parts_for(values, DATA_RULES["grey"], TimmEncoders())
+        return settings_from_values(values, f"variant {variant.name!r}")
 
     def _values_for(self, method: str) -> dict[str, Any]:
         return _of_methods(self.values, [method])
@@ -141,15 +145,18 @@ def make_plan(
         raise InputError(f"reference must be one of {', '.join(names)}; got {reference!r}")
     if not seeds or len(set(seeds)) != len(seeds):
         raise InputError(f"seeds must be different numbers; got {','.join(map(str, seeds)) or 'none'}")
-    common = Given(_of_no_method(values)).check()
-    grey = are_grey(take_part(common, open_whole(with_absolute_paths(common))))
-    values = _completed(choose_for_study(values, grey=grey))
+    common = Given(_of_no_method(values)).checked
+    dataset = open_whole(with_changes(common, absolute_paths(common)))
+    facts = Facts(take_part(common, dataset), TimmEncoders())
+    # Parts are each variant's own.
+    choice = choose_settings({"posthoc": None, **values}, facts)
+    values = _completed({n: value for n, value in choice.values.items() if (n, value) != ("posthoc", None)})
     if (values["devices"] or 1) * values["nodes"] > 1:
         raise InputError(
             "a member of a study is trained by one process; "
             "for several at a time use --jobs, or start the command several times"
         )
-    plan = StudyPlan(kind, values, variants, seeds, reference, search, grey)
+    plan = StudyPlan(kind, values, variants, seeds, reference, search, facts.are_grey)
     for variant in variants:
         if search is not None and search.setting in variant.changes:
             raise InputError(f"variant {variant.name!r}: {search.setting} is what --search chooses")

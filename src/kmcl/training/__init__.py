@@ -1,3 +1,7 @@
-"""Training: from a plan to a model. Read `train.py` first."""
+"""Training: from a plan to a model. Read `pipeline.py` first."""
 
-__all__: list[str] = []
+from kmcl.training.pipeline import resume, train
+from kmcl.training.plan import Plan, make_plan
+from kmcl.training.states import RunIO
+
+__all__ = ["Plan", "RunIO", "make_plan", "resume", "train"]

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from kmcl.data import Dataset
+from kmcl.durations import spell_duration
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import mean_average_precision
 from kmcl.features.batches import Features
-from kmcl.features.store import FeatureCache
 from kmcl.methods import find_method
 from kmcl.models.classifier import Classifier
-from kmcl.models.description import FittedPart, ModelDescription
-from kmcl.models.folder import save_model
+from kmcl.models.description import FittedPart
+from kmcl.models.folder import DESCRIPTION_FILE, save_model
 from kmcl.options import read_options
 from kmcl.posthoc.frozen_gp import FrozenFeatureGP
-from kmcl.runs.settings import TrainingSettings
 from kmcl.training.finalise import completed_rules
-from kmcl.training.unknown_labels import IGNORED, UnknownLabels
+from kmcl.training.states import Prepared
 
 TRAIN_IMAGES, LEAST_TRAIN_IMAGES, VAL_IMAGES = 640, 192, 320
 METHOD, PART = "bce", FrozenFeatureGP.Options().name
 """Its head is a linear one of zeros, so that the part alone decides."""
 ROWS = 64
+FIRST_MODEL_SECONDS = 50.0
+"""Of the run, until the features of the first model are computed; fitting and saving it takes a few more."""
 
 
 @dataclass(frozen=True)
@@ -40,25 +38,21 @@ class FirstModel:
     val_map: float
 
 
-def save_first_model(
-    folder: Path,
-    classifier: Classifier,
-    description: ModelDescription,
-    dataset: Dataset,
-    cache: FeatureCache,
-    settings: TrainingSettings,
-    seconds_left: Callable[[], float],
-    unknown: UnknownLabels = IGNORED,
-) -> FirstModel:
+def save_first_model(prepared: Prepared) -> FirstModel | None:
     """Fit the part on some training images, choose thresholds and calibration on some of val, and save it.
 
-    classifier:   before training, with frozen stages; it is not changed.
-    seconds_left: for computing features; fewer training images are used where they are slow.
-    unknown:      what is made of labels of train that are not annotated.
+    Where features are cached and the run has something to choose first. The classifier is not changed.
     """
+    folder, dataset, clock = prepared.folder, prepared.dataset, prepared.clock
+    has_model = (folder.model / DESCRIPTION_FILE).is_file()
+    if has_model or not (prepared.undecided and prepared.data.from_rows and "val" in dataset.splits):
+        return None
+    classifier, cache = prepared.classifier, prepared.data.cache
     train, val = dataset.splits["train"], dataset.splits["val"]
     val_rows, val_indices = cache.sample(val, "val", VAL_IMAGES)
-    fitting = seconds_left() / (cache.seconds_per_image or 1e-9)
+    # Fewer training images are used where features are slow.
+    seconds_left = FIRST_MODEL_SECONDS - (clock.elapsed if clock else 0.0)
+    fitting = seconds_left / (cache.seconds_per_image or 1e-9)
     most = int(min(TRAIN_IMAGES, max(LEAST_TRAIN_IMAGES, fitting)))
     train_rows, train_indices = cache.sample(train, "train", most)
     encoder = copy.deepcopy(classifier.encoder).with_taps()  # a part of its own, whose mode may change
@@ -71,16 +65,24 @@ def save_first_model(
     first = Classifier(encoder, head).to(device).eval()
     part.to(device)
     observed = _observe(first, part, train_rows, device)
-    targets = unknown.for_fitting(torch.from_numpy(train.targets[train_indices]))
+    targets = prepared.data.unknown.for_fitting(torch.from_numpy(train.targets[train_indices]))
     part.fit_images(observed, targets.to(device))
     part.set_weight(1.0)
     first.posthoc[PART] = part
     logits = part(_observe(first, part, val_rows, device)).cpu()
     predictions = Predictions.of_split(dataset.labels, val, logits.sigmoid().numpy(), val_indices)
-    rules, _ = completed_rules(description.rules, settings, train.targets, predictions)
+    rules, _ = completed_rules(prepared.description.rules, prepared.settings, train.targets, predictions)
     fitted = (FittedPart(PART, part.sizes),)
-    save_model(folder, first, replace(description, method=options, rules=rules, posthoc=fitted))
-    return FirstModel(len(train_indices), len(val_indices), mean_average_precision(predictions))
+    save_model(
+        folder.model, first, replace(prepared.description, method=options, rules=rules, posthoc=fitted)
+    )
+    found = FirstModel(len(train_indices), len(val_indices), mean_average_precision(predictions))
+    after = "" if clock is None else f" after {spell_duration(clock.elapsed)}"
+    prepared.say(
+        f"first model{after}: val mAP {100 * found.val_map:.1f}, a Gaussian process on frozen "
+        f"features of {found.num_train} images; usable now, and replaced by better ones"
+    )
+    return found
 
 
 @torch.inference_mode()

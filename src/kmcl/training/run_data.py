@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 from rich.console import Console
+from torch import Tensor
 
 from kmcl.data import Dataset
 from kmcl.data.loading import BatchLoader, LoaderSettings, make_eval_loader, make_train_loader
 from kmcl.data.selection import select
 from kmcl.errors import InputError
 from kmcl.features.store import FeatureCache
+from kmcl.methods.output import HeadOutput
 from kmcl.models.classifier import Classifier
 from kmcl.runs.settings import TrainingSettings
 from kmcl.training.unknown_labels import UnknownLabels
@@ -70,11 +72,13 @@ class RunData:
             raise RuntimeError("this run has no cached features")
         return self._cache
 
-    def use_settings(self, settings: TrainingSettings) -> None:
-        """Go on with settings that were completed during the run."""
-        self._settings = settings
-        if self._cache is not None:
-            self._cache.num_views = settings.encoder.cached_views
+    def use_views(self, num_views: int) -> None:
+        """Train on so many views of each image."""
+        self.cache.num_views = num_views
+
+    def score(self, classifier: Classifier, images: Tensor) -> HeadOutput:
+        """The classifier's output for the images of a batch, whether these are pixels or cached features."""
+        return classifier.score_rows(images) if self.from_rows else classifier(images)
 
     @property
     def evaluated_splits(self) -> list[str]:

@@ -26,17 +26,12 @@ from torch.distributed.fsdp import fully_shard
 from kmcl.encoders.stages import find_stages
 from kmcl.errors import InputError
 from kmcl.models.classifier import Classifier
+from kmcl.runs.recipes import NOT_OF_SHARDED_WEIGHTS
 from kmcl.runs.settings import TrainingSettings
 from kmcl.training.lightning import LightningOptimizer, ModelParallelStrategy
 
 WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 PARTIAL = StateDictOptions(full_state_dict=True, cpu_offload=True, strict=False)
-
-
-NOT_OF_CACHED_FEATURES = (
-    "--strategy fsdp: cached features leave little to train, which every process can hold; use "
-    "--recipe finetune, or --strategy ddp"
-)
 
 
 def check_sharding(settings: TrainingSettings) -> None:
@@ -45,7 +40,7 @@ def check_sharding(settings: TrainingSettings) -> None:
     if machine.strategy != "fsdp":
         return
     if settings.encoder.cached_views or "cached_views" in settings.recipe.to_choose:
-        raise InputError(NOT_OF_CACHED_FEATURES)
+        raise InputError(NOT_OF_SHARDED_WEIGHTS)
     if machine.precision == "16":
         raise InputError("--strategy fsdp: --precision must be 32 or bf16; got 16")
     if machine.compile:

@@ -8,17 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from kmcl.data.readers.registry import READERS
 from kmcl.data.spec import DatasetSpec, parse_dataset_spec, short_name
 from kmcl.errors import InputError
 from kmcl.runs.dataset import IN_MEMORY
 from kmcl.runs.folder import TABLE_FILE, RunFolder
+from kmcl.runs.launcher import find_launched, is_first_process
 from kmcl.runs.settings import TrainingSettings
 from kmcl.storage.atomic import WriteError
 from kmcl.storage.s3 import s3_location
 from kmcl.training.accelerators import check_accelerator
-from kmcl.training.launcher import find_launched, is_first_process
 from kmcl.training.sharding import check_sharding
 from kmcl.training.tracking import check_tracking
 
@@ -51,29 +52,15 @@ def check_machine(settings: TrainingSettings) -> None:
     check_sharding(settings)
 
 
-def with_absolute_paths(settings: TrainingSettings) -> TrainingSettings:
-    """The settings with absolute paths of the data, of their cache and of a file of weights."""
-    data, encoder = settings.data, settings.encoder
-    changes = {"spec": _absolute_spec(data.spec)}
-    if data.cache_dir is not None:
-        changes["cache_dir"] = _absolute(data.cache_dir)
-    weights = encoder.weights
+def absolute_paths(settings: TrainingSettings) -> dict[str, Any]:
+    """Absolute paths of the data, of their cache and of a file of weights, as changes of the settings."""
+    changes: dict[str, Any] = {"data": _absolute_spec(settings.data.spec)}
+    if settings.data.cache_dir is not None:
+        changes["cache_dir"] = _absolute(settings.data.cache_dir)
+    weights = settings.encoder.weights
     if weights is not None and Path(weights).is_file():
-        weights = _absolute(Path(weights))
-    return settings.model_copy(
-        update={
-            "data": type(data).model_validate(data.model_dump() | changes),
-            "encoder": encoder.model_copy(update={"weights": weights}),
-        }
-    )
-
-
-def with_image_size(settings: TrainingSettings, image_size: int) -> TrainingSettings:
-    """The settings with the side of the images that the encoder takes; 0 for feature vectors."""
-    if image_size == 0:
-        return settings
-    encoder = settings.encoder.model_copy(update={"image_size": image_size})
-    return settings.model_copy(update={"encoder": encoder})
+        changes["weights"] = _absolute(Path(weights))
+    return changes
 
 
 @contextmanager
@@ -85,7 +72,7 @@ def no_folder_if_start_fails(run: RunFolder) -> Iterator[None]:
         yield
     except Exception as error:
         is_full = isinstance(error, WriteError) and error.is_full
-        if is_full and run.settings_file.is_file() and run.environment_file.is_file():
+        if is_full and run.is_begun and run.environment_file.is_file():
             raise
         trains = run.logs.is_dir()
         if not trains or (isinstance(error, InputError) and not run.checkpoint.is_file()):
@@ -111,7 +98,7 @@ def _absolute(path: Path) -> str:
 
 def _remove_start(run: RunFolder) -> None:
     """The files of a start, and the folder if nothing else is in it: never a file of the user's."""
-    for file in (run.settings_file, run.budget_file, run.environment_file, run.epochs_file):
+    for file in (run.plan_file, run.settings_file, run.budget_file, run.environment_file, run.epochs_file):
         file.unlink(missing_ok=True)
     for folder in (run.path / "logs", run.checkpoint.parent, run.model):
         shutil.rmtree(folder, ignore_errors=True)

@@ -21,8 +21,7 @@ from kmcl.models.classifier import Classifier
 from kmcl.options.methods import MethodOptions
 from kmcl.runs.settings import OptimisationSettings
 from kmcl.training.average import MovingAverage
-from kmcl.training.checkpoints import ends_section
-from kmcl.training.lightning import LightningModule
+from kmcl.training.lightning import LightningModule, Trainer
 from kmcl.training.optimisation import make_optimiser
 from kmcl.training.sharding import ShardedStrategy, gather_whole, shard, share_buffers, without_weights
 from kmcl.training.unknown_labels import IGNORED, UnknownLabels
@@ -274,6 +273,17 @@ class ClassificationTask(LightningModule):
             f"the loss is not finite: {what}; epoch {self.current_epoch + 1}, batch {batch_index + 1}, "
             f"images {', '.join(names)}{more}"
         )
+
+
+def ends_section(batch_index: int, steps: int | None, trainer: Trainer) -> bool:
+    """Whether a checkpoint follows a batch inside an epoch.
+
+    steps: of the optimiser between two of them; None for none
+    """
+    num_done = batch_index + 1
+    if steps is None or num_done >= trainer.num_training_batches:
+        return False
+    return num_done % (steps * trainer.accumulate_grad_batches) == 0
 
 
 def _section_seed(*numbers: int) -> int:

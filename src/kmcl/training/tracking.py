@@ -15,8 +15,8 @@ from typing import Any
 
 from kmcl.errors import InputError
 from kmcl.runs.folder import RunFolder
+from kmcl.runs.launcher import is_first_process
 from kmcl.runs.settings import TrainingSettings
-from kmcl.training.launcher import is_first_process
 from kmcl.training.lightning import Logger, TensorBoardLogger
 from kmcl.training.mlflow_tracker import MlflowTracker
 from kmcl.training.tracker import Say, Tracker

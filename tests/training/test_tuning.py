@@ -14,25 +14,26 @@ from rich.console import Console
 
 from kmcl.errors import InputError
 from kmcl.models.folder import build_classifier, load_model
+from kmcl.runs.folder import RunFolder
+from kmcl.runs.recipes import CHOSEN_BY_RUN
 from kmcl.runs.resolution import read_settings, resolve_settings
 from kmcl.runs.settings import TrainingSettings
 from kmcl.serving import load
-from kmcl.training import schedule
+from kmcl.training import pipeline, tuning
 from kmcl.training.lightning import Callback
-from kmcl.training.recipes import CHOSEN_BY_RUN
-from kmcl.training.schedule import (
+from kmcl.training.plan import plan_of
+from kmcl.training.states import Clock, Decisions
+from kmcl.training.tuning import (
     EPOCH_LIMITS,
     LEAST_GAIN,
-    Clock,
     EpochLimit,
-    ScheduleSearch,
-    Trial,
-    Tried,
+    ShortTrainings,
+    TrialResult,
+    TrialSettings,
     best_of,
     choose_views,
-    used_seconds,
 )
-from kmcl.training.train import resume, train
+from settings_runs import resume, train
 from tiny_runs import TINY_CACHED
 
 
@@ -66,7 +67,7 @@ def interrupt(*arguments: object) -> None:
 
 
 def limited_to(patch: pytest.MonkeyPatch, epochs: int) -> None:
-    patch.setattr(schedule, "EPOCH_LIMITS", dict.fromkeys(EPOCH_LIMITS, EpochLimit(epochs, 1)))
+    patch.setattr(tuning, "EPOCH_LIMITS", dict.fromkeys(EPOCH_LIMITS, EpochLimit(epochs, 1)))
 
 
 def settings_with(cache: Path, **changes: object) -> TrainingSettings:
@@ -82,7 +83,7 @@ def chosen(tmp_path_factory) -> tuple[Path, str]:
         folder / "cache", budget="200s", to_choose=CHOSEN_BY_RUN
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schedule, "FEWEST_TRIAL_STEPS", 1)
+        patch.setattr(tuning, "FEWEST_TRIAL_STEPS", 1)
         limited_to(patch, epochs=4)
         train(settings, folder / "run", console)
     assert isinstance(console.file, io.StringIO)
@@ -114,7 +115,7 @@ def test_the_saved_settings_repeat_the_run(chosen: tuple[Path, str]):
 
 def test_there_is_a_usable_model_before_the_first_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """It predicts better than chance, with thresholds and calibration, from the folder as it is left."""
-    monkeypatch.setattr("kmcl.training.train._Training._fit", interrupt)
+    monkeypatch.setattr("kmcl.training.pipeline.fit", interrupt)
     settings = settings_with(tmp_path / "cache", to_choose=("learning_rate",), data_options={"size": 400})
     console = Console(file=io.StringIO(), width=200)
     with pytest.raises(KeyboardInterrupt):
@@ -134,13 +135,13 @@ def test_a_resumed_run_keeps_the_epochs_it_chose(chosen: tuple[Path, str], tmp_p
     folder, _ = chosen
     settings = settings_with(tmp_path / "cache", budget="200s", to_choose=CHOSEN_BY_RUN)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schedule, "FEWEST_TRIAL_STEPS", 1)
+        patch.setattr(tuning, "FEWEST_TRIAL_STEPS", 1)
         limited_to(patch, epochs=4)
         with pytest.MonkeyPatch.context() as stopping:
-            stopping.setattr(ScheduleSearch, "_search", interrupt)
+            stopping.setattr(ShortTrainings, "_search", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 train(settings, tmp_path / "run")
-        patch.setattr(ScheduleSearch, "seconds_per_epoch", lambda self: 1000.0)
+        patch.setattr(ShortTrainings, "seconds_per_epoch", lambda self: 1000.0)
         resume(tmp_path / "run")
     assert read_settings(tmp_path / "run" / "settings.yaml").optimisation.epochs == 4
     whole, resumed = (
@@ -154,10 +155,11 @@ def test_a_resumed_run_has_what_is_left_of_its_budget(tmp_path: Path):
     settings = settings_with(tmp_path / "cache", budget="200s", to_choose=("cached_views", "epochs"))
     file = tmp_path / "run" / "budget.json"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kmcl.training.completion.Completion._choose_views", interrupt)
+        patch.setattr(tuning, "_choose_views", interrupt)
+        plan = replace(plan_of(settings), began=time.monotonic() - 190)
         with pytest.raises(KeyboardInterrupt):
-            train(settings, tmp_path / "run", began=time.monotonic() - 190)
-    assert 190 <= used_seconds(file) < 200
+            pipeline.train(plan, tmp_path / "run")
+    assert 190 <= RunFolder(tmp_path / "run").used_seconds() < 200
     with pytest.MonkeyPatch.context() as patch:
         limited_to(patch, epochs=4)
         resume(tmp_path / "run")
@@ -166,21 +168,23 @@ def test_a_resumed_run_has_what_is_left_of_its_budget(tmp_path: Path):
 
 
 def test_the_clock_of_a_killed_run_is_right_to_a_second(tmp_path: Path):
-    file = tmp_path / "budget.json"
-    with Clock(600, time.monotonic() - 100).kept_in(file):
-        first = used_seconds(file)
-        while used_seconds(file) == first:
+    run = RunFolder(tmp_path)
+    decisions = Decisions(run, Clock(600, time.monotonic() - 100))
+    decisions.write({"epochs": 3})
+    with decisions.kept():
+        first = run.used_seconds()
+        while run.used_seconds() == first:
             time.sleep(0.05)
-        assert 100 <= first < used_seconds(file)
+        assert 100 <= first < run.used_seconds()
+    assert run.read_decisions() == {"epochs": 3}
     assert not [thread for thread in threading.enumerate() if thread.name == "clock"]
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"used_seconds": "much"}'])
 def test_a_damaged_clock_is_a_message(tmp_path: Path, content: str):
-    file = tmp_path / "budget.json"
-    file.write_text(content)
+    (tmp_path / "budget.json").write_text(content)
     with pytest.raises(InputError, match=r"budget\.json: has no used_seconds; remove it"):
-        used_seconds(file)
+        RunFolder(tmp_path).used_seconds()
 
 
 def test_a_given_rate_is_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -202,7 +206,7 @@ def test_ctrl_c_keeps_the_best_model_complete_and_resume_gives_the_same(
     settings = read_settings(folder / "run" / "settings.yaml")
     stop_after = InterruptAfter(epochs=1)
     with pytest.raises((KeyboardInterrupt, SystemExit)):
-        train(settings, tmp_path / "run", callbacks=[stop_after], complete_if_interrupted=True)
+        train(settings, tmp_path / "run", callbacks=[stop_after], calibrates_if_interrupted=True)
     left = load(tmp_path / "run")
     assert set(left.classifier.posthoc) <= {"frozen_gp", "unfamiliarity"}
     assert left.rules.thresholds is not None
@@ -227,8 +231,8 @@ class InterruptAfter(Callback):
 
 
 def test_a_rate_with_which_training_diverges_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("kmcl.training.schedule.FEWEST_TRIAL_STEPS", 1)
-    monkeypatch.setattr("kmcl.training.schedule.RATE_FACTORS", (1e30, 1.0))
+    monkeypatch.setattr("kmcl.training.tuning.FEWEST_TRIAL_STEPS", 1)
+    monkeypatch.setattr("kmcl.training.tuning.RATE_FACTORS", (1e30, 1.0))
     settings = settings_with(tmp_path / "cache", epochs=4, to_choose=("learning_rate",))
     train(settings, tmp_path / "run")
     found = read_settings(tmp_path / "run" / "settings.yaml")
@@ -237,8 +241,8 @@ def test_a_rate_with_which_training_diverges_is_not_taken(tmp_path: Path, monkey
 
 def test_the_head_alone_where_that_is_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The last stages keep their weights, and the settings say so."""
-    monkeypatch.setattr("kmcl.training.schedule.FEWEST_TRIAL_STEPS", 1)
-    monkeypatch.setattr("kmcl.training.completion.best_of", lambda trials: trials[-1].tried)
+    monkeypatch.setattr("kmcl.training.tuning.FEWEST_TRIAL_STEPS", 1)
+    monkeypatch.setattr(tuning, "best_of", lambda results: results[-1].settings)
     settings = settings_with(tmp_path / "cache", epochs=4, to_choose=("head_epochs",))
     train(settings, tmp_path / "run")
     found = read_settings(tmp_path / "run" / "settings.yaml")
@@ -252,8 +256,10 @@ def test_the_head_alone_where_that_is_better(tmp_path: Path, monkeypatch: pytest
     assert not [name for name in changed if name.startswith("encoder.")]
 
 
-def trial(val_map: float, rate: float = 1e-3, decay: float = 1e-4, *, head_alone: bool = False) -> Trial:
-    return Trial(Tried(rate, decay, head_alone), val_map)
+def trial(
+    val_map: float, rate: float = 1e-3, decay: float = 1e-4, *, head_alone: bool = False
+) -> TrialResult:
+    return TrialResult(TrialSettings(rate, decay, head_alone), val_map)
 
 
 @pytest.mark.parametrize(
@@ -263,10 +269,10 @@ def trial(val_map: float, rate: float = 1e-3, decay: float = 1e-4, *, head_alone
 def test_another_decay_or_depth_only_where_it_gains_more_than_chance(gain, is_taken, change):
     other = trial(0.6 + gain, 3e-3, **change)
     trials = [trial(0.5), trial(0.6, 3e-3), trial(0.59, 9e-3), other]
-    assert best_of(trials) == (other if is_taken else trials[1]).tried
+    assert best_of(trials) == (other if is_taken else trials[1]).settings
 
 
 @pytest.mark.parametrize(("gain", "is_taken"), [(0.5 * LEAST_GAIN, False), (1.5 * LEAST_GAIN, True)])
 def test_another_rate_only_where_it_gains_more_than_chance(gain, is_taken):
     trials = [trial(0.5, 3e-3), trial(0.5 + gain, 1e-3), trial(0.4, 9e-3)]
-    assert best_of(trials) == trials[1 if is_taken else 0].tried
+    assert best_of(trials) == trials[1 if is_taken else 0].settings

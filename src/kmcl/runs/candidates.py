@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from kmcl.data import Dataset
-from kmcl.data.vectors import feature_dim
-from kmcl.encoders.weights import default_weights
-from kmcl.errors import InputError
+from kmcl.runs.planning_facts import Encoders, Facts
 
 SHARE_OF_FEATURES = 0.55
 """Of the budget, at most, for computing features; the rest is for training."""
@@ -28,10 +23,6 @@ LARGEST_ENLARGEMENT, ENLARGEMENT_OF_LONG = 1.6, 1.75
 epochs gain more than larger images (docs/recipes.md).
 """
 BUDGET_TO_ENLARGE = 1200.0
-LARGEST_ENLARGEMENT_OF_GREY = 1.0
-"""Of X-rays and scans: on ChestX-ray14 features of 384 px were no better than of 224 (docs/recipes.md)."""
-COLOUR_OF_GREY = 2.0
-"""Of 255: the largest mean difference between the channels of an image that counts as grey."""
 MOST_VIEWS = 4
 NOMINAL_SECONDS = 1.4e-7
 """For a unit of `Candidate.cost`, on two cores: only decides which candidate is timed first."""
@@ -69,10 +60,17 @@ CANDIDATES = (
     Candidate(LITE2, 448, 4),
 )
 """From the cheapest to the dearest; the last that fits the budget is taken."""
+COST_EXPONENT = 1.1
+"""Time grows a little faster than multiplications: larger maps leave the processor's cache."""
 STUDY_CANDIDATE = Candidate(LITE0, 224, 2)
 """For comparisons and studies, whose plan must not depend on the speed of the machine."""
 FINETUNE_CANDIDATE = Candidate(LITE2, 320, 1)
 """What is trained as a whole where an accelerator has the time for it."""
+
+
+def relative_cost(candidate: Candidate, timed: Candidate) -> float:
+    """The time that a candidate takes over that of the one that was timed."""
+    return float((candidate.cost / timed.cost) ** COST_EXPONENT)
 
 
 class ImageCounts(NamedTuple):
@@ -91,13 +89,13 @@ class ImageCounts(NamedTuple):
         return self.other + views * self.train
 
 
-def allowed_candidates(values: Mapping[str, Any], dataset: Dataset, budget: float) -> list[Candidate]:
+def allowed_candidates(values: Mapping[str, Any], facts: Facts, budget: float) -> list[Candidate]:
     """Those that agree with what was given, and with a budget in seconds; the cheapest first."""
     encoder, size, views = values.get("encoder"), values.get("image_size"), values.get("cached_views")
     if encoder is None:
-        candidates = [c for c in CANDIDATES if default_weights(c.encoder) != "none"]
+        candidates = [c for c in CANDIDATES if facts.encoders.default_weights(c.encoder) != "none"]
     else:
-        candidates = _sizes_of(encoder)
+        candidates = _sizes_of(encoder, facts.encoders)
     if values.get("augmentation") == "none":
         views = 1
     if views is not None:
@@ -105,7 +103,7 @@ def allowed_candidates(values: Mapping[str, Any], dataset: Dataset, budget: floa
     if size is not None:
         candidates = [c._replace(image_size=size) for c in candidates]
     else:
-        largest = _enlargement(dataset, budget) * longer_side(dataset)
+        largest = _enlargement(facts, budget) * facts.longer_side
         small_enough = [c for c in candidates if c.image_size <= largest] or candidates[:1]
         if views is None and len(small_enough) < len(candidates):
             last = small_enough[-1]  # what larger images would cost is left for views
@@ -114,9 +112,9 @@ def allowed_candidates(values: Mapping[str, Any], dataset: Dataset, budget: floa
     return list(dict.fromkeys(candidates))
 
 
-def _enlargement(dataset: Dataset, budget: float) -> float:
-    if are_grey(dataset):
-        return LARGEST_ENLARGEMENT_OF_GREY
+def _enlargement(facts: Facts, budget: float) -> float:
+    if facts.rule.largest_enlargement is not None:
+        return facts.rule.largest_enlargement
     return ENLARGEMENT_OF_LONG if budget >= BUDGET_TO_ENLARGE else LARGEST_ENLARGEMENT
 
 
@@ -153,36 +151,9 @@ def seconds_of_run(
     return features + (epochs + EPOCHS_AT_THE_END) * epoch + FIXED_SECONDS
 
 
-def longer_side(dataset: Dataset) -> float:
-    """The median longer side of some training images in pixels."""
-    sides = [max(image.shape[:2]) for image in _some_images(dataset)]
-    return float(np.median(sides)) if sides else float("inf")
-
-
-def are_grey(dataset: Dataset) -> bool:
-    """Whether all of some training images have no colour, but for what compression adds."""
-    if feature_dim(dataset) is not None:
-        return False
-    some = _some_images(dataset)
-    return bool(some) and all(np.ptp(image, axis=2).mean() <= COLOUR_OF_GREY for image in some)
-
-
-def _some_images(dataset: Dataset, most: int = 16) -> list[npt.NDArray[np.uint8]]:
-    images = dataset.splits["train"].images
-    found = []
-    for row in np.linspace(0, len(images) - 1, min(most, len(images)), dtype=int):
-        try:
-            found.append(images.load(int(row)))
-        except InputError:
-            continue  # reported when the features are computed
-    return found
-
-
-def _sizes_of(encoder: str) -> list[Candidate]:
+def _sizes_of(encoder: str, encoders: Encoders) -> list[Candidate]:
     """An encoder of the user's choice: at its own size, smaller, and (where it can) larger."""
-    from kmcl.encoders.timm_encoder import own_size
-
-    size, is_fixed = own_size(encoder)
+    size, is_fixed = encoders.own_size(encoder)
     if is_fixed:
         return [Candidate(encoder, size, views) for views in (1, 2, 3)]
     smaller = [Candidate(encoder, int(size * part) // 32 * 32, 1) for part in (0.6, 0.8)]
