@@ -17,6 +17,8 @@ from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.unlabelled import USUAL_SHARE
 from kmcl.labelling.label_addition import AddedLabel, usual_share
 from kmcl.models.folder import load_model, read_description
+from kmcl.runs.evaluation import read_evaluation
+from kmcl.runs.folder import RunFolder
 from made_once import made_once
 from tiny_runs import TINY_CACHED
 
@@ -110,6 +112,15 @@ def test_evaluate_and_metrics_are_those_of_the_run(run: Path, striped: Path):
     assert after["thresholds"]["values"][:-1] == pytest.approx(before["thresholds"]["values"], abs=1e-4)
     assert kmcl.evaluate(striped).mean_average_precision == pytest.approx(
         kmcl.evaluate(run).mean_average_precision, abs=1e-4
+    )
+    rules = read_description(striped / "model").rules
+    own = after["test"]["evaluation_own_thresholds"]
+    assert own["labels"][-1]["threshold"] == rules.thresholds[-1]  # what the model decides by
+    assert (
+        own
+        == json.loads(json.dumps(read_evaluation(RunFolder(striped), rules)["test"].to_metrics()))[
+            "evaluation_own_thresholds"
+        ]
     )
     assert json.loads((striped / "added_labels.json").read_text())[0]["examples"] == 6
 

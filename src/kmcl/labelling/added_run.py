@@ -30,6 +30,7 @@ from kmcl.models.description import ModelDescription
 from kmcl.models.folder import load_model, save_model
 from kmcl.progress import WorkProgress
 from kmcl.runs.dataset import open_run_dataset
+from kmcl.runs.evaluation import write_evaluation
 from kmcl.runs.folder import RunFolder
 from kmcl.runs.settings import TrainingSettings
 from kmcl.serving.loading import model_folder_of
@@ -143,11 +144,12 @@ def _write_run(
         target=evaluation.threshold_target,
         wish=evaluation.guarantee_wish,
     )
-    rules, padded = chosen.complete(description.rules), np.pad(counts, (0, added))
+    rules, padded = description.rules, np.pad(counts, (0, added))
     summaries = measure_splits(predictions, rules, evaluation.threshold, padded, chosen)
     if chosen.thresholds is not None:  # val says nothing about the added labels
-        thresholds = replace(chosen.thresholds, values=description.rules.score_thresholds)
-        chosen = replace(chosen, thresholds=thresholds)
+        thresholds = replace(chosen.thresholds, values=rules.score_thresholds)
+        chosen = replace(chosen, thresholds=thresholds, guarantee=rules.guarantee)
+    write_evaluation(new, rules, summaries)
     write_json(new.metrics_file, metrics | metrics_of(chosen, summaries))
 
 
