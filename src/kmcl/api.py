@@ -13,6 +13,7 @@ from kmcl.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.console import Console
     from torch import nn
 
     from kmcl.data import Dataset
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from kmcl.models import ComparedComplexity, MeasuredMethod
     from kmcl.reports.figure_files import Drawn
     from kmcl.reports.monitor import Monitored
+    from kmcl.runs.evaluation import RunEvaluation
     from kmcl.runs.folder import RunFolder
     from kmcl.runs.resolution import Given
     from kmcl.runs.settings import TrainingSettings
@@ -93,11 +95,7 @@ class Run:
         """Scores (before calibration) and targets of a split, `val` or `test`."""
         from kmcl.evaluation import Predictions
 
-        self._folder.read_settings()  # refuses what is no run folder
-        file = self._folder.predictions_file(split)
-        if not file.is_file():
-            raise InputError(f"{self.path}: has no predictions of {split} ({file}); is the run finished?")
-        return Predictions.load(file)
+        return Predictions.load(self._folder.find_predictions(split))
 
     def load(self, encoder: nn.Module | None = None, guarantee: str | None = None) -> Predictor:
         """The trained model.
@@ -233,30 +231,55 @@ def evaluate(
         raise InputError("guarantee chooses thresholds of a run: it takes no threshold, no bare predictions")
     if isinstance(run, Predictions):
         return evaluate_predictions(run, 0.5 if threshold is None else threshold, top_k)
-    from kmcl.evaluation.by_rules import evaluate_by_rules
-    from kmcl.models.folder import read_description
+    console = _console(progress)
+    return evaluate_run(
+        _path(run),
+        data,
+        options,
+        split,
+        console,
+        encoder,
+        threshold=threshold,
+        guarantee=guarantee,
+        top_k=top_k,
+    ).evaluation
 
-    found = run if isinstance(run, Run) else Run(Path(run))
+
+def evaluate_run(
+    folder: Path,
+    data: str | Path | Dataset | pd.DataFrame | None,
+    options: Mapping[str, Any] | None,
+    split: str,
+    console: Console,
+    encoder: nn.Module | None = None,
+    *,
+    guarantee: str | None = None,
+    **how: Any,
+) -> RunEvaluation:
+    """What `kmcl evaluate` shows of a run, or of its model on other data.
+
+    console: for what is done on other data
+    how:     fields of `RunEvaluation`, whose figures are computed when they are first asked for
+    """
+    from kmcl.evaluation.guarantee import GuaranteeWish
+    from kmcl.models.folder import read_description
+    from kmcl.runs.evaluation import RunEvaluation
+    from kmcl.runs.folder import RunFolder
+
+    other = None
     if data is None:
-        predictions = found.predictions(split)
+        RunFolder(folder).find_predictions(split)  # says what is missing of the run
     else:
         from kmcl.progress import say
         from kmcl.training.other_data import predict_other_data
 
-        console = _console(progress)
-        other = predict_other_data(
-            found.path / "model", data, options, split, console=console, encoder=encoder
-        )
-        for notice in other.notices():
+        RunFolder(folder).read_settings()  # refuses what is no run folder
+        found = predict_other_data(folder / "model", data, options, split, console=console, encoder=encoder)
+        for notice in found.notices():
             say(console, notice)
-        predictions = other.predictions
-    rules = read_description(found.path / "model").rules
-    if guarantee is not None:
-        from kmcl.evaluation.guarantee import GuaranteeWish
-        from kmcl.runs.guarantee import rules_for_wish
-
-        rules = rules_for_wish(rules, GuaranteeWish.parse(guarantee), found.path)
-    return evaluate_by_rules(predictions, rules, threshold, top_k)
+        other = found.predictions
+    wish = None if guarantee is None else GuaranteeWish.parse(guarantee)
+    return RunEvaluation(folder, read_description(folder / "model").rules, split, other, wish=wish, **how)
 
 
 def compare(

@@ -15,6 +15,7 @@ from kmcl.reports.examples import ranked
 from kmcl.reports.features import label_centroids, labels_with_room, neighbours_sharing_a_label
 from kmcl.reports.measured import RECALLS, interpolated_precision, measure
 from kmcl.reports.run_parts import RunParts
+from kmcl.reports.scores import label_table, metric_table
 from kmcl.reports.training import loss_pictures, loss_terms, map_picture, normalise
 
 
@@ -35,13 +36,29 @@ def test_a_report_says_when_metrics_and_predictions_disagree(breakable_run):
     found = measure(agreeing)
     stated = json.loads((breakable_run / "metrics.json").read_text())
     assert found.evaluation.mean_average_precision == stated["test"]["evaluation"]["mean_average_precision"]
-    assert found.interval.low == stated["test"]["map_interval"]["low"]
+    assert found.summary.map_interval.low == stated["test"]["map_interval"]["low"]
     assert agreeing.problems == []
     stated["test"]["evaluation"]["mean_average_precision"] = 0.99
     (breakable_run / "metrics.json").write_text(json.dumps(stated))
     edited = RunParts(breakable_run, "run")
     measure(edited)
     assert "says mAP 99.00 % on test" in edited.problems[0]
+
+
+def test_stored_figures_are_those_that_a_report_computes(breakable_run):
+    stored = measure(RunParts(breakable_run, "run"))
+    assert stored.summary.calibration_temperature is not None
+    (breakable_run / "predictions" / "evaluation.json").unlink()
+    computed = measure(RunParts(breakable_run, "run"))
+    assert computed.summary.calibration_temperature is None  # no report shows it
+    assert metric_table([stored]) == metric_table([computed])
+    assert label_table(stored, many=False) == label_table(computed, many=False)
+    for name in ("by_rules", "uncertainty", "calibration_by_rules", "map_interval", "levels"):
+        found, expected = (one.summary.to_json()[name] for one in (stored, computed))
+        assert found == expected
+    assert [row.average_precision for row in stored.evaluation.labels] == [
+        row.average_precision for row in computed.evaluation.labels
+    ]
 
 
 def test_neighbours_share_labels_where_features_follow_them():

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import Annotated, Optional
 
 import typer
 
 from kmcl.cli.data_arguments import OptionArgument, parse_dataset_options
 from kmcl.cli.guarantee_option import AbstainOption, GuaranteeOption
 from kmcl.errors import InputError
-
-if TYPE_CHECKING:
-    from kmcl.evaluation.abstention import Abstention
-    from kmcl.evaluation.label_rules import LabelRules
-    from kmcl.evaluation.predictions import Predictions
 
 
 def evaluate(
@@ -74,110 +68,40 @@ def evaluate(
         return
     from rich.console import Console
 
-    from kmcl.evaluation.by_rules import evaluate_by_rules, rates_by_rules
-    from kmcl.evaluation.intervals import map_interval, paired_difference
-    from kmcl.evaluation.json_values import to_json_object
-    from kmcl.evaluation.levels import metrics_by_level
+    from kmcl.api import evaluate_run
+    from kmcl.evaluation.intervals import paired_difference
     from kmcl.reports.evaluation_tables import print_evaluations
-    from kmcl.reports.guarantee_words import print_abstention, print_guarantee
 
     options = parse_dataset_options(option)
-    predictions = [_predictions(path, data, options, split) for path in runs]
-    rules = [_rules(path, guarantee) for path in runs]
-    found = {
-        path: (
-            evaluate_by_rules(predicted, of_run, threshold, top_k),
-            map_interval(predicted, resamples, seed),
+    found = [
+        evaluate_run(
+            path,
+            data,
+            options,
+            split,
+            Console(stderr=True),
+            guarantee=guarantee,
+            threshold=threshold,
+            top_k=top_k,
+            abstain=abstain,
+            resamples=resamples,
+            seed=seed,
         )
-        for path, predicted, of_run in zip(runs, predictions, rules, strict=True)
-    }
-    rates = [
-        rates_by_rules(predicted, of_run) if threshold is None else None
-        for predicted, of_run in zip(predictions, rules, strict=True)
-    ]
-    abstentions = [
-        _abstention(path, of_run, predicted, abstain)
-        for path, of_run, predicted in zip(runs, rules, predictions, strict=True)
+        for path in runs
     ]
     difference = None
-    if len(runs) == 2:
-        difference = paired_difference(predictions[1:], predictions[:1], resamples, seed)
-    of = split if data is None else f"{split} of {data}"
-    unsupported = [of_run.unsupported_thresholds if threshold is None else () for of_run in rules]
-    levels = [
-        metrics_by_level(evaluation, of_run)
-        for (evaluation, _), of_run in zip(found.values(), rules, strict=True)
-    ]
+    if len(found) == 2:
+        difference = paired_difference([found[1].predictions], [found[0].predictions], resamples, seed)
     if as_json:
         result = {
-            "runs": [
-                {
-                    "run": str(path),
-                    "split": split,
-                    **evaluation.to_json(),
-                    "map_interval": interval.to_json(),
-                    "unsupported_thresholds": list(labels),
-                    "guarantee": None
-                    if achieved is None or of_run.guarantee is None
-                    else asdict(of_run.guarantee) | {"achieved": achieved.to_json()},
-                    "abstention": None if left is None else left.to_json(),
-                    **({"levels": [to_json_object(level) for level in of_levels]} if of_levels else {}),
-                }
-                for (path, (evaluation, interval)), labels, of_run, achieved, left, of_levels in zip(
-                    found.items(), unsupported, rules, rates, abstentions, levels, strict=True
-                )
-            ],
+            "runs": [of_run.to_json() for of_run in found],
             "data": data,
             "difference": None if difference is None else difference.to_json(),
         }
         typer.echo(json.dumps(result, indent=2))
-        return
-    console = Console()
-    print_evaluations(console, found, of, difference, unsupported, levels)
-    for path, of_run, achieved, left in zip(runs, rules, rates, abstentions, strict=True):
-        if achieved is not None:
-            print_guarantee(console, path, of_run, achieved, of)
-        if left is not None:
-            print_abstention(console, path, left, of)
-
-
-def _rules(path: Path, guarantee: str | None) -> LabelRules:
-    """The rules of the run's model, with the guarantee if one is wanted."""
-    from kmcl.evaluation.guarantee import GuaranteeWish
-    from kmcl.models.folder import read_description
-    from kmcl.runs.guarantee import rules_for_wish
-
-    rules = read_description(path / "model").rules
-    return rules if guarantee is None else rules_for_wish(rules, GuaranteeWish.parse(guarantee), path)
-
-
-def _abstention(
-    path: Path, rules: LabelRules, predictions: Predictions, share: float | None
-) -> Abstention | None:
-    if share is None:
-        return None
-    from kmcl.evaluation.abstention import judge_abstention
-    from kmcl.runs.guarantee import cutoff_of_run
-
-    return judge_abstention(rules, predictions, share, cutoff_of_run(rules, share, path))
-
-
-def _predictions(path: Path, data: str | None, options: dict[str, object], split: str) -> Predictions:
-    """Of the run's own split, or of other data, with a message about labels that are left out."""
-    from kmcl.api import Run
-
-    if data is None:
-        return Run(path).predictions(split)
-    from rich.console import Console
-
-    from kmcl.training.other_data import predict_other_data
-
-    _ = Run(path).settings  # refuses what is no run folder
-    errors = Console(stderr=True)
-    found = predict_other_data(path / "model", data, options, split, console=errors)
-    for notice in found.notices():
-        errors.print(notice, soft_wrap=True, highlight=False, markup=False)
-    return found.predictions
+    else:
+        of = split if data is None else f"{split} of {data}"
+        print_evaluations(Console(), found, of, difference)
 
 
 def _print_published(runs: list[Path], split: str, threshold: float | None) -> None:

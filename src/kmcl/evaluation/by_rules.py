@@ -10,7 +10,7 @@ from kmcl.errors import InputError
 from kmcl.evaluation.guarantee import GuaranteeWish
 from kmcl.evaluation.guarantees import choose_guaranteed_thresholds, refuse_small_val
 from kmcl.evaluation.label_rules import Decisions, LabelRules, logit
-from kmcl.evaluation.metrics import Evaluation, Ranking, rank
+from kmcl.evaluation.metrics import TOP_K, Evaluation, Ranking, rank
 from kmcl.evaluation.predictions import Predictions, Scores
 from kmcl.evaluation.promised_rates import PromisedRates, promised_rates
 
@@ -19,7 +19,7 @@ def evaluate_by_rules(
     predictions: Predictions,
     rules: LabelRules,
     threshold: float | None = None,
-    top_k: int = 3,
+    top_k: int = TOP_K,
     ranking: Ranking | None = None,
 ) -> Evaluation:
     """The metrics of predictions of some or all labels of a model.

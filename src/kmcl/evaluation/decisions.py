@@ -30,6 +30,9 @@ from kmcl.evaluation.ranking import Values, mean_of_defined
 
 Thresholds = float | npt.NDArray[np.floating]
 
+DECISIONS = ("CP", "CR", "CF1", "OP", "OR", "OF1")
+"""The figures of `DecisionMetrics`, as tables show them."""
+
 
 @dataclass(frozen=True)
 class DecisionMetrics:

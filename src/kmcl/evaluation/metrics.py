@@ -30,6 +30,9 @@ from kmcl.evaluation.ranking import (
     per_label,
 )
 
+TOP_K = 3
+"""How many labels of each image the top-k metrics take, if nothing else is said."""
+
 
 @dataclass(frozen=True)
 class LabelMetrics:
@@ -97,7 +100,7 @@ class Ranking:
         self,
         decisions: Mask,
         thresholds: npt.NDArray[np.float64],
-        top_k: int = 3,
+        top_k: int = TOP_K,
         label_counts: npt.NDArray[np.integer] | None = None,
     ) -> Evaluation:
         """As `evaluate`, for N x L decisions that were made before.
@@ -146,7 +149,7 @@ class Ranking:
     def evaluate_at(
         self,
         thresholds: Thresholds,
-        top_k: int = 3,
+        top_k: int = TOP_K,
         label_counts: npt.NDArray[np.integer] | None = None,
     ) -> Evaluation:
         """As `evaluate`."""
@@ -171,7 +174,7 @@ def rank(predictions: Predictions) -> Ranking:
 def evaluate(
     predictions: Predictions,
     thresholds: Thresholds = 0.5,
-    top_k: int = 3,
+    top_k: int = TOP_K,
     label_counts: npt.NDArray[np.integer] | None = None,
 ) -> Evaluation:
     """Compute every metric over the evaluated pairs.

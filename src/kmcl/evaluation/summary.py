@@ -18,7 +18,7 @@ from kmcl.evaluation.guarantee import Guarantee, GuaranteeWish
 from kmcl.evaluation.guarantees import choose_guaranteed_thresholds
 from kmcl.evaluation.intervals import map_interval
 from kmcl.evaluation.json_values import JsonObject, to_json_object
-from kmcl.evaluation.label_rules import LabelRules
+from kmcl.evaluation.label_rules import LabelRules, logit
 from kmcl.evaluation.levels import LevelMetrics, metrics_by_level
 from kmcl.evaluation.metrics import Evaluation, rank
 from kmcl.evaluation.predictions import Predictions
@@ -89,6 +89,7 @@ class SplitSummary:
     promised_rates:            what the guarantee promises, as achieved here; None without a guarantee
     levels:                    metrics by level, where labels have parents
     by_rules:                  of what `kmcl predict` shows: thresholds are calibrated probabilities
+    calibration_by_rules:      of the probabilities that `kmcl predict` shows; None where it shows the scores
     """
 
     map_interval: BootstrapInterval
@@ -101,6 +102,7 @@ class SplitSummary:
     promised_rates: PromisedRates | None
     levels: tuple[LevelMetrics, ...]
     by_rules: Evaluation
+    calibration_by_rules: Calibration | None
 
     def to_json(self) -> JsonObject:
         return to_json_object(self)
@@ -108,7 +110,7 @@ class SplitSummary:
     def to_metrics(self) -> JsonObject:
         """The part of `metrics.json`."""
         values = self.to_json()
-        del values["by_rules"]
+        del values["by_rules"], values["calibration_by_rules"]
         if not self.levels:
             del values["levels"]
         return values
@@ -134,6 +136,12 @@ def measure(
     deciding = rules if own is not None else replace(rules, thresholds=(threshold,) * len(rules.labels))
     ranking = rank(predictions)
     by_rules = evaluate_by_rules(predictions, rules, ranking=ranking)
+    calibrated = shown = None
+    if rules.is_calibrated:
+        calibrated = shown = calibration(replace(predictions, scores=rules.apply(raw)))
+        if rules.parents is not None:
+            raised = rules.calibrate(logit(raw)).astype(np.float32)
+            shown = calibration(replace(predictions, scores=raised))
     return SplitSummary(
         map_interval=map_interval(predictions),
         evaluation=ranking.evaluate_at(threshold, label_counts=label_counts),
@@ -144,13 +152,12 @@ def measure(
         calibration_temperature=None
         if temperatures is None
         else calibration(temperatures.calibrate(predictions)),
-        calibration_temperature_and_bias=calibration(replace(predictions, scores=rules.apply(raw)))
-        if rules.is_calibrated
-        else None,
+        calibration_temperature_and_bias=calibrated,
         uncertainty=compare_uncertainties(predictions, deciding, fitted_on=val),
         promised_rates=rates_by_rules(predictions, rules),
         levels=metrics_by_level(by_rules, rules),
         by_rules=by_rules,
+        calibration_by_rules=shown,
     )
 
 

@@ -1,7 +1,6 @@
 """Reports: HTML pages and figures of trained models."""
 
-from kmcl.reports.metrics_table import print_metrics
 from kmcl.reports.progress import OnProgress
 from kmcl.reports.report import ReportSettings, write_explanation, write_report
 
-__all__ = ["OnProgress", "ReportSettings", "print_metrics", "write_explanation", "write_report"]
+__all__ = ["OnProgress", "ReportSettings", "write_explanation", "write_report"]

@@ -55,9 +55,9 @@ def reliability_picture(one: Measured, ending: str = "") -> Picture:
     """How often a label is present as a function of the predicted probability."""
     figure, axes = new_axes(height=3.9)
     axes.plot([0, 1], [0, 1], color=INK, linewidth=1, linestyle=":", label="perfect")
-    versions: list[tuple[str, Calibration]] = [("scores", one.raw)]
-    if one.calibrated is not None:
-        versions.append(("calibrated", one.calibrated))
+    versions: list[tuple[str, Calibration]] = [("scores", one.summary.calibration_raw)]
+    if one.summary.calibration_by_rules is not None:
+        versions.append(("calibrated", one.summary.calibration_by_rules))
     rows: list[tuple[str | int | float, ...]] = []
     for index, (name, measured) in enumerate(versions):
         curve = measured.pooled_curve
@@ -99,7 +99,7 @@ def risk_coverage_picture(measured: Sequence[Measured]) -> Picture:
     words = []
     index = 0
     for one in measured:
-        reports = one.uncertainty
+        reports = one.summary.uncertainty
         for report in reports.reports:
             if report.name in ("entropy", "rank_mean", "probability"):
                 continue  # the order of `threshold`, or between it and `variance`
@@ -115,7 +115,7 @@ def risk_coverage_picture(measured: Sequence[Measured]) -> Picture:
     axes.set(xlim=(0, 1), title="Risk and coverage")
     axes.set_ylim(bottom=0)
     legend_below(axes, columns=2)
-    coverages = measured[0].uncertainty.coverages
+    coverages = measured[0].summary.uncertainty.coverages
     header = ("order by", "AUROC of errors", *(f"% wrong at {coverage:.2f}" for coverage in coverages))
     return Picture(
         "risk-coverage",

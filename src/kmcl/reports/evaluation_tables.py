@@ -2,43 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 
 from kmcl.evaluation.bootstrap import BootstrapInterval, PairedDifference
+from kmcl.evaluation.decisions import DECISIONS
+from kmcl.evaluation.figures import OF_IMAGES, OF_LABELS
 from kmcl.evaluation.label_rules import MIN_THRESHOLD_SUPPORT
 from kmcl.evaluation.levels import LevelMetrics
 from kmcl.evaluation.metrics import Evaluation, LabelMetrics
+from kmcl.progress import say
+from kmcl.reports.guarantee_words import abstention_in_words, guarantee_in_words
+from kmcl.runs.evaluation import RunEvaluation
 
-DECISIONS = ("CP", "CR", "CF1", "OP", "OR", "OF1")
 LETTERS = "AB"
 
 
 def print_evaluations(
-    console: Console,
-    runs: Mapping[Path, tuple[Evaluation, BootstrapInterval]],
-    of: str,
-    difference: PairedDifference | None = None,
-    unsupported: Sequence[Sequence[str]] = ((), ()),
-    levels: Sequence[Sequence[LevelMetrics]] = ((), ()),
+    console: Console, runs: Sequence[RunEvaluation], of: str, difference: PairedDifference | None = None
 ) -> None:
     """Print every label, all metrics, and for two runs the difference of the second to the first.
 
-    of:          what was measured, as in "test"
-    unsupported: of each run, the labels whose threshold was chosen on too few images of val
-    levels:      of each run, the metrics by level where labels have parents
+    of: what was measured, as in "test"
     """
-    evaluations = [evaluation for evaluation, _ in runs.values()]
+    evaluations = [run.evaluation for run in runs]
     first = evaluations[0]
     at = "each label's own threshold" if first.threshold is None else f"threshold {first.threshold:g}"
     if len(runs) > 1:
-        for letter, path in zip(LETTERS, runs, strict=False):
-            console.print(f"{letter}: {path}", soft_wrap=True, highlight=False, markup=False)
+        for letter, run in zip(LETTERS, runs, strict=False):
+            say(console, f"{letter}: {run.path}")
     title = f"{of}: {first.num_images} images, in %, at {at}"
-    marked = unsupported[0] if len(runs) == 1 else ()  # the table of two runs has no thresholds
+    marked = runs[0].unsupported_thresholds if len(runs) == 1 else ()  # two runs are shown without thresholds
     console.print(_label_table(title, evaluations, marked))
     if marked:
         console.print(
@@ -46,22 +42,26 @@ def print_evaluations(
             "support a threshold of the label's own",
             highlight=False,
         )
-    console.print(_metric_table(list(runs.values())))
-    for path, of_run in zip(runs, levels, strict=False):
-        if of_run:
-            console.print(_level_table(path.name, of_run))
-    for path, (_, interval) in runs.items():
-        if interval.num_groups is not None:
-            text = f"{path}: the interval of mAP resamples {interval.num_groups} groups"
-            console.print(text, soft_wrap=True, highlight=False, markup=False)
+    console.print(_metric_table(evaluations, [run.map_interval for run in runs]))
+    for run in runs:
+        if run.levels:
+            console.print(_level_table(run.path.name, run.levels))
+    for run in runs:
+        if run.map_interval.num_groups is not None:
+            say(console, f"{run.path}: the interval of mAP resamples {run.map_interval.num_groups} groups")
     console.print("C: mean over labels, O: over all decisions; P precision, R recall.", highlight=False)
-    for path, evaluation in zip(runs, evaluations, strict=True):
-        if evaluation.labels_without_positives:
-            names = ", ".join(evaluation.labels_without_positives)
-            text = f"{path}: left out of means, without positives: {names}"
-            console.print(text, soft_wrap=True, highlight=False, markup=False)
+    for run in runs:
+        if run.evaluation.labels_without_positives:
+            names = ", ".join(run.evaluation.labels_without_positives)
+            say(console, f"{run.path}: left out of means, without positives: {names}")
     if difference is not None:
         console.print(difference_in_words(difference), highlight=False)
+    for run in runs:
+        if run.achieved is not None and run.rules.guarantee is not None:
+            words = guarantee_in_words(run.rules, run.rules.guarantee, run.achieved, of)
+            say(console, f"{run.path}: {words}")
+        if run.abstention is not None and run.abstention.error == run.abstention.error:
+            say(console, f"{run.path}: {abstention_in_words(run.abstention, of)}")
 
 
 def difference_in_words(found: PairedDifference) -> str:
@@ -102,36 +102,39 @@ def _of_two(first: LabelMetrics, second: LabelMetrics) -> list[str]:
     return [*precisions, shown, _percent(first.f1), _percent(second.f1)]
 
 
-def _metric_table(runs: Sequence[tuple[Evaluation, BootstrapInterval]]) -> Table:
-    evaluations = [evaluation for evaluation, _ in runs]
+def _metric_table(evaluations: Sequence[Evaluation], intervals: Sequence[BootstrapInterval]) -> Table:
     threshold = evaluations[0].threshold
     short = "own threshold" if threshold is None else f"at {threshold:g}"
     table = Table("", padding=(0, 1))
-    for letter in LETTERS[: len(runs)]:
-        table.add_column(letter if len(runs) > 1 else "%", justify="right", no_wrap=True)
-    table.add_row("mAP", *(_percent(interval.estimate) for _, interval in runs))
-    bounds = [f"{_percent(interval.low)} to {_percent(interval.high)}" for _, interval in runs]
+    for letter in LETTERS[: len(evaluations)]:
+        table.add_column(letter if len(evaluations) > 1 else "%", justify="right", no_wrap=True)
+    table.add_row("mAP", *(_percent(interval.estimate) for interval in intervals))
+    bounds = [f"{_percent(interval.low)} to {_percent(interval.high)}" for interval in intervals]
     table.add_row("  95 % interval", *bounds)
     for group in range(len(evaluations[0].frequency_groups)):
         of_runs = [evaluation.frequency_groups[group] for evaluation in evaluations]
         values = [_percent(one.mean_average_precision) for one in of_runs]
         table.add_row(f"  of {of_runs[0].name} labels", *values)
-    table.add_row("mean AUC", *(_percent(evaluation.mean_auc) for evaluation in evaluations))
+    measured = [{"evaluation": evaluation.to_json()} for evaluation in evaluations]
+    for figure in OF_LABELS[1:]:
+        table.add_row(figure.title, *(_percent(figure.of(one)) for one in measured))
     k = evaluations[0].k
     for title, attribute in (
         (short, "at_threshold"),
         (f"top {k}", "top_k"),
         ("both of them", "top_k_at_threshold"),
     ):
-        for names in (DECISIONS[:3], DECISIONS[3:]):
+        for first in range(0, len(DECISIONS), 3):
+            names = DECISIONS[first : first + 3]
             cells = [
                 " / ".join(_percent(getattr(getattr(evaluation, attribute), name)) for name in names)
                 for evaluation in evaluations
             ]
             table.add_row(f"{' / '.join(names)}, {title}", *cells)
-    rankings = [evaluation.image_ranking for evaluation in evaluations]
-    table.add_row("ranking loss", *(_percent(ranking.ranking_loss) for ranking in rankings))
-    table.add_row("coverage (labels, not %)", *(f"{ranking.coverage:.2f}" for ranking in rankings))
+    for figure in OF_IMAGES:
+        table.add_row(figure.title, *(_percent(figure.of(one)) for one in measured))
+    coverages = [f"{evaluation.image_ranking.coverage:.2f}" for evaluation in evaluations]
+    table.add_row("coverage (labels, not %)", *coverages)
     return table
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from rich.console import Console
-
 from kmcl.evaluation.abstention import Abstention
+from kmcl.evaluation.guarantee import Guarantee
 from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.promised_rates import PromisedRates
 
@@ -17,16 +14,12 @@ _RATES = {
 }
 
 
-def print_guarantee(
-    console: Console, path: Path, rules: LabelRules, achieved: PromisedRates, of: str
-) -> None:
-    """Print both sentences, named by the run's folder."""
-    if rules.guarantee is None:
-        return
-    words = f"{path}: {rules.guarantee.in_words(rules.labels)}"
+def guarantee_in_words(rules: LabelRules, guarantee: Guarantee, achieved: PromisedRates, of: str) -> str:
+    """What is promised, and what was achieved where that can be measured."""
+    words = guarantee.in_words(rules.labels)
     if achieved.rate == achieved.rate:
-        words += f" {achieved_in_words(rules.guarantee.kind, achieved, of)}"
-    console.print(words, soft_wrap=True, highlight=False, markup=False)
+        words += f" {achieved_in_words(guarantee.kind, achieved, of)}"
+    return words
 
 
 def achieved_in_words(kind: str, achieved: PromisedRates, of: str) -> str:
@@ -38,13 +31,10 @@ def achieved_in_words(kind: str, achieved: PromisedRates, of: str) -> str:
     return f"{words}."
 
 
-def print_abstention(console: Console, path: Path, found: Abstention, of: str) -> None:
-    """Print how many decisions are left to a person, and the errors among the others."""
-    if found.error != found.error:
-        return
-    words = (
-        f"{path}: {100 * found.share:.1f} % of the decisions on {of} are left to a person (wanted "
+def abstention_in_words(found: Abstention, of: str) -> str:
+    """How many decisions are left to a person, and the errors among the others."""
+    return (
+        f"{100 * found.share:.1f} % of the decisions on {of} are left to a person (wanted "
         f"{100 * found.wanted:g} %): those that are wrong with a probability above {found.cutoff:.3f}. "
         f"Of the others {100 * found.remaining:.2f} % are wrong, of all {100 * found.error:.2f} %."
     )
-    console.print(words, soft_wrap=True, highlight=False, markup=False)

@@ -218,7 +218,7 @@ def _summary(run: RunParts, one: Measured | None) -> dict[str, Cell]:
         "images": f"{len(one.predictions)} of {one.split}",
         "labels": one.predictions.num_labels,
         "mAP %": percent(one.evaluation.mean_average_precision, 2),
-        "95 % interval": f"{percent(one.interval.low)}–{percent(one.interval.high)}",
+        "95 % interval": one.interval_in_words(),
     }
 
 

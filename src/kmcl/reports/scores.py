@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from kmcl.evaluation.by_rules import evaluate_by_rules
-from kmcl.evaluation.levels import metrics_by_level
-from kmcl.evaluation.metrics import Evaluation
+from kmcl.evaluation.figures import FIGURES
 from kmcl.evaluation.ranking import Values
 from kmcl.reports.blocks import Cell, Missing, Picture, Section, Table, Text, percent, slug
 from kmcl.reports.curves import precision_recall_picture, reliability_picture, risk_coverage_picture
@@ -22,10 +20,8 @@ from kmcl.reports.drawing import (
     new_axes,
     shorten,
 )
-from kmcl.reports.measured import Measured
+from kmcl.reports.measured import SCORE_THRESHOLD, Measured
 from kmcl.reports.run_parts import RunParts
-
-DECISIONS = ("CP", "CR", "CF1", "OP", "OR", "OF1")
 
 
 def scores_section(runs: Sequence[RunParts], measured: Sequence[Measured]) -> Section:
@@ -57,48 +53,22 @@ def scores_section(runs: Sequence[RunParts], measured: Sequence[Measured]) -> Se
 
 def metric_table(measured: Sequence[Measured]) -> Table:
     """One column per run, percentages."""
+    found = [one.as_shown() for one in measured]
     rows: list[tuple[Cell, ...]] = [
-        ("mAP", *(percent(one.evaluation.mean_average_precision, 2) for one in measured)),
-        (
-            "mAP, 95 % interval",
-            *(f"{percent(one.interval.low)}–{percent(one.interval.high)}" for one in measured),
-        ),
-        ("mean AUC", *(percent(one.evaluation.mean_auc, 2) for one in measured)),
+        (figure.title, *(percent(figure.of(of_run), 2) for of_run in found)) for figure in FIGURES
     ]
-
-    def add(title: str, pick: Callable[[Measured], Evaluation | None], attribute: str) -> None:
-        for name in DECISIONS:
-            cells = [
-                percent(None if (e := pick(one)) is None else getattr(getattr(e, attribute), name), 2)
-                for one in measured
-            ]
-            rows.append((f"{name} {title}", *cells))
-
-    add("at a score of 0.5", lambda one: one.evaluation, "at_threshold")
-    add("at own thresholds", lambda one: one.own, "at_threshold")
-    add(f"of the top {measured[0].evaluation.k}", lambda one: one.evaluation, "top_k")
-    rows += [
-        ("ranking loss", *(percent(one.evaluation.image_ranking.ranking_loss, 2) for one in measured)),
-        ("calibration error, raw", *(percent(one.raw.mean_label_error, 2) for one in measured)),
-        (
-            "calibration error, calibrated",
-            *(
-                percent(None if one.calibrated is None else one.calibrated.mean_label_error, 2)
-                for one in measured
-            ),
-        ),
-        ("images", *(len(one.predictions) for one in measured)),
-    ]
+    rows.insert(1, ("mAP, 95 % interval", *(one.interval_in_words() for one in measured)))
+    rows.append(("images", *(len(one.predictions) for one in measured)))
     splits = ", ".join(dict.fromkeys(one.split for one in measured))
-    return Table.of(f"Metrics on {splits}, in %", ("", *(one.name for one in measured)), rows)
+    caption = f"Metrics on {splits}, in %; the fixed threshold is a score of {SCORE_THRESHOLD:g}"
+    return Table.of(caption, ("", *(one.name for one in measured)), rows)
 
 
 def level_table(one: Measured) -> Table | None:
     """The levels of the labels; None where no label has parents."""
-    rules = None if one.run.description is None else one.run.description.rules
-    if rules is None or rules.parents is None or rules.labels != one.predictions.labels:
+    levels = one.summary.levels
+    if not levels:
         return None
-    levels = metrics_by_level(evaluate_by_rules(one.predictions, rules), rules)
     rows: list[tuple[Cell, ...]] = [
         (
             level.level,
@@ -212,10 +182,10 @@ def _ending(measured: Sequence[Measured], one: Measured) -> str:
 
 
 def _in_words(one: Measured) -> str:
-    evaluation = one.evaluation
+    evaluation, interval = one.evaluation, one.summary.map_interval
     words = (
         f"{one.name}: mAP {percent(evaluation.mean_average_precision)} % on {len(one.predictions)} images of "
-        f"{one.split}, 95 % interval {percent(one.interval.low)} to {percent(one.interval.high)} %"
+        f"{one.split}, 95 % interval {percent(interval.low)} to {percent(interval.high)} %"
     )
     if evaluation.labels_without_positives:
         words += f"; left out, without positives: {', '.join(evaluation.labels_without_positives)}"

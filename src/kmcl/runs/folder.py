@@ -148,6 +148,14 @@ class RunFolder:
                 f"{self.budget_file}: has no used_seconds; remove it to begin the budget anew"
             ) from error
 
+    def find_predictions(self, split: str) -> Path:
+        """The file of val or test; InputError for what is no run folder, and a run that has none."""
+        self.read_settings()
+        file = self.predictions_file(split)
+        if not file.is_file():
+            raise InputError(f"{self.path}: has no predictions of {split} ({file}); is the run finished?")
+        return file
+
     def read_metrics(self) -> dict[str, Any]:
         try:
             metrics: dict[str, Any] = json.loads(self.metrics_file.read_text(encoding="utf-8"))

@@ -11,6 +11,7 @@ from typing import Any
 
 from kmcl.data.normalisation import IDENTITY
 from kmcl.errors import InputError
+from kmcl.evaluation.figures import FIGURES, HEADLINES
 from kmcl.models.folder import ModelDescription
 from kmcl.options.methods import KmclOptions
 from kmcl.runs.folder import RunFolder
@@ -105,28 +106,27 @@ def _data(settings: TrainingSettings | None, metrics: dict[str, Any] | None) -> 
 
 
 def _metrics(metrics: dict[str, Any] | None) -> str:
+    shown = [figure for figure in FIGURES if figure.title in HEADLINES]
     rows = []
     for split in ("test", "val"):
         measured = (metrics or {}).get(split)
         if measured is None:
             continue
-        own = measured.get("evaluation_own_thresholds") or measured["evaluation"]
-        interval, at_threshold = measured["map_interval"], own["at_threshold"]
-        calibrated = measured.get("calibration_temperature_and_bias") or measured["calibration_raw"]
-        rows.append(
-            f"| {split} | {own['num_images']} | {_percent(interval['estimate'])} "
-            f"({_percent(interval['low'])} to {_percent(interval['high'])}) "
-            f"| {_percent(at_threshold['CF1'])} | {_percent(at_threshold['OF1'])} "
-            f"| {_percent(calibrated['mean_label_error'])} |"
-        )
+        if not measured.get("evaluation_own_thresholds"):
+            measured = measured | {"evaluation_own_thresholds": measured["evaluation"]}
+        if not measured.get("calibration_temperature_and_bias"):
+            measured = measured | {"calibration_temperature_and_bias": measured["calibration_raw"]}
+        interval = measured["map_interval"]
+        cells = [_percent(figure.of(measured)) for figure in shown]
+        cells[0] += f" ({_percent(interval['low'])} to {_percent(interval['high'])})"
+        rows.append(f"| {split} | {measured['evaluation']['num_images']} | {' | '.join(cells)} |")
     if not rows:
         return "## Metrics\n\nNone recorded in the model.\n"
+    titles = [figure.title.partition(",")[0] for figure in shown]
     return (
         "## Metrics\n\nIn %, CF1 and OF1 at each label's own threshold (chosen on val); the interval is the "
         "95 % bootstrap's.\n\n"
-        "| split | images | mAP | CF1 | OF1 | calibration error |\n|---|---|---|---|---|---|\n"
-        + "\n".join(rows)
-        + "\n"
+        f"| split | images | {' | '.join(titles)} |\n{'|---' * (len(titles) + 2)}|\n" + "\n".join(rows) + "\n"
     )
 
 
@@ -169,4 +169,4 @@ def _limits(description: ModelDescription, metrics: dict[str, Any] | None) -> st
 
 
 def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f}"
+    return "-" if value is None or value != value else f"{100 * value:.1f}"

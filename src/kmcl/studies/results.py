@@ -14,24 +14,13 @@ import numpy as np
 
 from kmcl.errors import InputError
 from kmcl.evaluation.bootstrap import PairedDifference
+from kmcl.evaluation.figures import FIGURES, OF_LABELS, Figure
 from kmcl.evaluation.intervals import paired_difference
 from kmcl.evaluation.json_values import JsonObject, to_json_object
 from kmcl.evaluation.predictions import Predictions
 from kmcl.studies.plan import Member, StudyPlan
 
-DECISIONS = ("CP", "CR", "CF1", "OP", "OR", "OF1")
-METRICS: dict[str, str] = {
-    "mAP": "evaluation.mean_average_precision",
-    "11-point mAP": "evaluation.mean_eleven_point_average_precision",
-    "mean AUC": "evaluation.mean_auc",
-    **{f"{name}, own thresholds": f"evaluation_own_thresholds.at_threshold.{name}" for name in DECISIONS},
-    **{f"{name}, fixed threshold": f"evaluation.at_threshold.{name}" for name in DECISIONS},
-    **{f"{name}, top 3": f"evaluation.top_k.{name}" for name in DECISIONS},
-    "ranking loss": "evaluation.image_ranking.ranking_loss",
-    "calibration error": "calibration_raw.mean_label_error",
-    "calibration error, calibrated": "calibration_temperature_and_bias.mean_label_error",
-}
-"""Path of each metric in a split's part of metrics.json; fractions."""
+VAL_MAP = Figure("val mAP", "best.val_map")
 
 
 class Spread(NamedTuple):
@@ -44,7 +33,7 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True)
 class VariantResult:
-    """metrics: of the measured split, by the names of METRICS; `val mAP` is that of the saved model.
+    """metrics: of the measured split, by the titles of FIGURES; `val mAP` is that of the saved model.
 
     difference: to the reference over the seeds that both have; None for the reference itself.
     epochs_chosen: the best of each training on val, counted from 0.
@@ -152,10 +141,7 @@ def difference_between(
     )
     paired = paired_difference(first, second)
     values = [
-        [
-            _look_up(_of_seed(side, seed).run.read_metrics()[split], METRICS["mAP"])
-            for side in (own, reference)
-        ]
+        [OF_LABELS[0].of(_of_seed(side, seed).run.read_metrics()[split]) for side in (own, reference)]
         for seed in seeds
     ]
     return SeedDifference(paired, seeds, sum(mine > theirs for mine, theirs in values))
@@ -173,11 +159,8 @@ def _variant_result(
     difference: SeedDifference | None,
     changes: Mapping[str, Any],
 ) -> VariantResult:
-    measured = {
-        title: _spread([_look_up(found[split], place) for found in metrics])
-        for title, place in METRICS.items()
-    }
-    measured["val mAP"] = _spread([_look_up(found, "best.val_map") for found in metrics])
+    measured = {figure.title: _spread([figure.of(found[split]) for found in metrics]) for figure in FIGURES}
+    measured[VAL_MAP.title] = _spread([VAL_MAP.of(found) for found in metrics])
     costs = [json.loads(member.cost_file.read_text(encoding="utf-8")) for member in members]
     peaks = [cost["peak_memory_bytes"] for cost in costs if cost["peak_memory_bytes"] is not None]
     return VariantResult(
@@ -208,10 +191,3 @@ def _spread(values: Sequence[float]) -> Spread:
     found = np.array(values, dtype=float)
     deviation = float(found.std(ddof=1)) if len(found) > 1 else math.nan
     return Spread(float(found.mean()), deviation, tuple(found.tolist()))
-
-
-def _look_up(values: Any, place: str) -> float:
-    """A nested number of metrics.json; NaN where it is undefined."""
-    for key in place.split("."):
-        values = None if values is None else values.get(key)
-    return math.nan if values is None else float(values)
