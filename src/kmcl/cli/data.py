@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kmcl.data.check import CheckReport
     from kmcl.data.describe import Description
 
-data_app = typer.Typer(help="Describe, check, audit, convert and shard datasets.", no_args_is_help=True)
+data_app = typer.Typer(no_args_is_help=True)
 data_app.command("audit")(audit)
 data_app.command("correct")(correct)
 

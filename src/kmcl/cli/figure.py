@@ -11,12 +11,7 @@ from rich.table import Table
 
 from kmcl import api
 
-figure_app = typer.Typer(help="Draw figures of the method and of a run.", no_args_is_help=True)
-
-
-@figure_app.callback()
-def figure() -> None:
-    """Draw figures of the method and of a run."""
+figure_app = typer.Typer(no_args_is_help=True)
 
 
 @figure_app.command()
