@@ -103,7 +103,8 @@ def add_label(
     calibration = calibrate_unlabelled(examples, others, share, usual_share(classifier))
     added = _extended(classifier.added, part_name, memory, fitted, calibration)
     rules = _rules_with(description.rules, name, calibration, int(shows.sum()))
-    model = Classifier(classifier.encoder, classifier.head, cast("Any", classifier.posthoc), added)
+    parts = cast("dict[str, PosthocPart]", dict(classifier.posthoc.items()))
+    model = Classifier(classifier.encoder, classifier.head, parts, added)
     ranked = float((examples[:, None] > others[None]).mean())
     low, high = _wilson(ranked, len(examples))
     return (
