@@ -14,6 +14,7 @@ from PIL import Image
 
 from kmcl.data.source_cache import cache_folder
 from kmcl.errors import InputError
+from kmcl.serving.check_images import random_vectors
 from kmcl.serving.engine_choice import Engine
 from kmcl.serving.image_predictor import ImagePredictor
 from kmcl.serving.onnx_predictor import OnnxPredictor
@@ -134,8 +135,6 @@ def _check_images(predictor: Predictor) -> Samples:
     """Smooth random colours: as in photographs, neighbouring pixels are similar. Or random vectors."""
     size = predictor.image_size
     if predictor.feature_dim is not None:
-        from kmcl.serving.check_images import random_vectors
-
         return random_vectors(predictor.feature_dim, NUM_CHECK_IMAGES)
     rng = np.random.default_rng(0)
     coarse = rng.integers(0, 256, (NUM_CHECK_IMAGES, 8, 8, 3), dtype=np.uint8)

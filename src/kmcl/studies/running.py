@@ -163,7 +163,7 @@ def _launch(member: Member, slot: int, jobs: int) -> BaseProcess:
     if has_fork and not gpus:
         # Imported once for all members. A GPU that the first process has initialised cannot be used by forked
         # ones.
-        context.set_forkserver_preload(["kmcl.training.pipeline", "kmcl.models.method_complexity"])
+        context.set_forkserver_preload(["kmcl.studies.member"])
     neighbours = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     place = int(os.environ.get("LOCAL_RANK", 0)) * jobs + slot
     gpu = gpus[place % len(gpus)] if gpus else None
