@@ -52,10 +52,9 @@ from kmcl.models.classifier import Classifier
 from kmcl.posthoc import find_part
 from kmcl.posthoc.interface import PosthocPart
 from kmcl.runs.settings import DataSettings, OptimisationSettings
-from kmcl.training.average import MovingAverage
-from kmcl.training.optimisation import make_optimiser
-from kmcl.training.posthoc_fitting import auc_of_logits
-from kmcl.training.unknown_labels import UnknownLabels
+from kmcl.training.calibration import auc_of_logits
+from kmcl.training.data import UnknownLabels
+from kmcl.training.task import MovingAverage, make_optimiser
 
 Rows = npt.NDArray[np.int64]
 FROZEN_STAGES = 6

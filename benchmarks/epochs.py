@@ -28,7 +28,7 @@ from torch import Tensor
 from ablation import FROZEN_STAGES, VARIANTS, Images, Network, Part, Parts, Rows, predictions_of, scores_of
 from kmcl.evaluation.ranking import mean_area_under_roc, mean_average_precision
 from kmcl.posthoc.frozen_gp import FrozenFeatureGP
-from kmcl.training.posthoc_fitting import auc_of_logits
+from kmcl.training.calibration import auc_of_logits
 
 Figures = npt.NDArray[np.float64]
 

@@ -35,8 +35,8 @@ from kmcl.data.vectors import feature_dim
 from kmcl.evaluation.ranking import average_precision, operating_points
 from kmcl.labelling.label_addition import add_label
 from kmcl.models.folder import load_model
+from kmcl.training.data import RunData
 from kmcl.training.inference import predict_split
-from kmcl.training.run_data import RunData
 
 LABELS = ("car", "dog", "stop_sign", "parking_meter")
 NUMBERS = (5, 20, 100)

@@ -67,8 +67,8 @@ def make_step(rank: int, count: int, sizes: Sizes):
     from kmcl.models.folder import ModelDescription, build_classifier
     from kmcl.options import read_options
     from kmcl.runs.resolution import resolve_settings
-    from kmcl.training.optimisation import make_optimiser
     from kmcl.training.sharding import shard
+    from kmcl.training.task import make_optimiser
 
     torch.manual_seed(0)
     labels = tuple(map(str, range(sizes.labels)))

@@ -27,7 +27,7 @@ from kmcl.evaluation.ranking import mean_average_precision
 from kmcl.evaluation.temperature import fit_temperatures
 from kmcl.evaluation.thresholds import choose_thresholds
 from kmcl.posthoc.frozen_gp import DEFAULT_SMOOTHNESS, SMOOTHNESS, FrozenFeatureGP
-from kmcl.training.posthoc_fitting import auc_of_logits
+from kmcl.training.calibration import auc_of_logits
 
 SIZES = (100, 200, 500)
 PROCESS = ("no process", "defaults", "chosen", "best, no penalty")

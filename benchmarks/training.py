@@ -30,10 +30,10 @@ from kmcl.options import read_options
 from kmcl.options.methods import KMCL_PRESETS, MethodOptions
 from kmcl.runs.resolution import resolve_settings
 from kmcl.training.lightning import Callback
-from kmcl.training.optimisation import make_optimiser
 from kmcl.training.pipeline import train
 from kmcl.training.plan import plan_of
 from kmcl.training.states import RunIO
+from kmcl.training.task import make_optimiser
 
 ENCODER = "tf_efficientnet_lite0"
 

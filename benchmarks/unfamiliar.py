@@ -42,7 +42,7 @@ from kmcl.runs.dataset import open_run_dataset
 from kmcl.runs.folder import RunFolder
 from kmcl.serving import Predictor
 from kmcl.serving.loading import load_in_torch
-from kmcl.training.run_data import RunData
+from kmcl.training.data import RunData
 
 Pixels = npt.NDArray[np.uint8]
 Values = npt.NDArray[np.float64]

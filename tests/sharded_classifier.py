@@ -16,8 +16,8 @@ from kmcl.encoders.timm_encoder import build_encoder
 from kmcl.methods.linear import LinearHead
 from kmcl.models.classifier import Classifier
 from kmcl.options.methods import BceOptions
-from kmcl.training.average import MovingAverage
 from kmcl.training.sharding import gather_whole, shard, without_weights
+from kmcl.training.task import MovingAverage
 
 WORLD_SIZE = 2
 

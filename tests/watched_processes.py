@@ -9,8 +9,8 @@ import time
 
 from torch import distributed
 
-from kmcl.training import process_watch
-from kmcl.training.process_watch import ProcessWatch
+from kmcl.training import processes as process_watch
+from kmcl.training.processes import ProcessWatch
 
 
 def watch_in_process(rank: int, num_processes: int, folder: str, ends: str, said) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 def preset_table() -> str:
     """Markdown: every setting in which a preset differs from another, in all of them."""
     from kmcl.cli.settings_flags import setting_flags
-    from kmcl.runs.presets import PRESETS
-    from kmcl.runs.resolution import flat_values, resolve_settings
+    from kmcl.runs.resolution import PRESETS, flat_values, resolve_settings
 
     resolved = {name: flat_values(resolve_settings("digits", name)) for name in PRESETS}
     head = " | ".join(f"`{name}`" for name in resolved)

@@ -146,13 +146,12 @@ def train(
     """
     from kmcl.data import Dataset
     from kmcl.encoders.module_encoder import module_name
-    from kmcl.runs.folder import RunFolder
+    from kmcl.runs.folder import RunFolder, choose_folder
     from kmcl.runs.launcher import is_first_process
     from kmcl.runs.resolution import read_given
     from kmcl.training import pipeline
     from kmcl.training.machine import ThisMachine
     from kmcl.training.plan import make_plan, print_header
-    from kmcl.training.starting import choose_folder
     from kmcl.training.states import RunIO
 
     module = None if encoder is None or isinstance(encoder, str) else encoder

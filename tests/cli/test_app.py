@@ -22,10 +22,10 @@ from kmcl.cli.app import main, make_app
 from kmcl.cli.settings_flags import NOT_FLAGS
 from kmcl.errors import InputError
 from kmcl.options import METHOD_OPTIONS
-from kmcl.runs.presets import PRESETS
 from kmcl.runs.recipes import left_to_the_run
 from kmcl.runs.resolution import (
     BY_THE_RECIPE,
+    PRESETS,
     flat_values,
     read_given,
     resolve_settings,

@@ -14,8 +14,7 @@ import pytest
 from docs.pages import ROOT
 from kmcl.data.readers.options import ReaderOptions
 from kmcl.data.readers.registry import READERS
-from kmcl.runs.presets import PRESETS
-from kmcl.runs.resolution import flat_values, resolve_settings
+from kmcl.runs.resolution import PRESETS, flat_values, resolve_settings
 
 for module in ("furo", "sphinx_copybutton"):
     pytest.importorskip(module, reason="the extra docs is not installed")

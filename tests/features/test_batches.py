@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from kmcl.data.sampling import BatchPlan
-from kmcl.features.batches import CachedBatchMaker, views_of_epoch
+from kmcl.features.views import CachedBatchMaker, views_of_epoch
 
 
 def test_every_image_shows_every_view_once_in_turn():

@@ -14,7 +14,7 @@ from kmcl.evaluation.predictions import Predictions
 from kmcl.options import read_parts
 from kmcl.options.posthoc import FrozenGPOptions
 from kmcl.posthoc.frozen_gp import DEFAULT_SMOOTHNESS, SHRINKAGE, SMOOTHNESS, WEIGHTS, FrozenFeatureGP
-from kmcl.training.posthoc_fitting import auc_of_logits
+from kmcl.training.calibration import auc_of_logits
 from random_inputs import make_targets
 
 NUM_STAGES = 2

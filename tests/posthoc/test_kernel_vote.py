@@ -12,7 +12,7 @@ from kmcl.evaluation.predictions import Predictions
 from kmcl.kernels import KernelMixture, pairwise_log_similarity
 from kmcl.options.posthoc import KernelVoteOptions
 from kmcl.posthoc.kernel_vote import SMOOTHING, KernelVote
-from kmcl.training.posthoc_fitting import auc_of_logits
+from kmcl.training.calibration import auc_of_logits
 from random_inputs import make_targets
 
 

@@ -33,7 +33,7 @@ from kmcl.runs.dataset import take_part
 from kmcl.runs.folder import RunFolder
 from kmcl.runs.guarantee import cutoff_of_run, refuse_impossible, rules_for_wish
 from kmcl.runs.resolution import resolve_settings
-from kmcl.training.finalise import completed_rules
+from kmcl.training.calibration import completed_rules
 
 VAL, TEST = make_predictions(200, 3, seed=1), make_predictions(200, 3, seed=2)
 RECALL = GuaranteeWish("recall", 0.9)

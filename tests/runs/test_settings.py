@@ -17,10 +17,12 @@ from kmcl.losses import OBJECTIVES
 from kmcl.methods.kmcl import INITIAL_VALUES, objective_settings
 from kmcl.options import METHOD_OPTIONS
 from kmcl.options.methods import KmclOptions
-from kmcl.runs.presets import PRESETS, RELEASED_NORMALISATIONS, preset_options
 from kmcl.runs.resolution import (
     FLAT_NAMES,
+    PRESETS,
+    RELEASED_NORMALISATIONS,
     flat_values,
+    preset_options,
     read_settings,
     resolve_settings,
     setting_names,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from kmcl.training.average import MovingAverage
+from kmcl.training.task import MovingAverage
 
 
 def make_model() -> nn.Module:

@@ -16,7 +16,7 @@ from kmcl.evaluation.ranking import mean_average_precision
 from kmcl.methods import find_method
 from kmcl.models.folder import load_model
 from kmcl.runs.resolution import resolve_settings
-from kmcl.training import run_data
+from kmcl.training import data as run_data
 from settings_runs import train
 from tiny_runs import TINY_CACHED
 

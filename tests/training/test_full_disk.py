@@ -11,8 +11,8 @@ import pytest
 from full_disk import small_disk
 from kmcl.cli.app import main
 from kmcl.errors import InputError
-from kmcl.features import space as cache_space
-from kmcl.features.space import advising_on_space
+from kmcl.features import store as cache_space
+from kmcl.features.store import advising_on_space
 from kmcl.storage.atomic import WriteError
 from tiny_runs import TINY_CACHED
 

@@ -22,8 +22,8 @@ from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.runs.resolution import resolve_settings
 from kmcl.storage.atomic import WriteError
-from kmcl.training.accelerators import check_accelerator
 from kmcl.training.lightning import Callback, Trainer
+from kmcl.training.machine import check_accelerator
 from prepared_program import Program
 from settings_runs import resume, train
 from tiny_runs import TINY_CACHED

@@ -9,7 +9,7 @@ from kmcl.evaluation.label_rules import LabelRules
 from kmcl.models.folder import ModelDescription, build_classifier
 from kmcl.options.methods import KmclOptions
 from kmcl.runs.resolution import resolve_settings
-from kmcl.training.optimisation import make_optimiser, parameter_groups
+from kmcl.training.task import make_optimiser, parameter_groups
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ import torch
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.runs.resolution import resolve_settings
-from kmcl.training.average import MovingAverage
 from kmcl.training.sharding import check_sharding
+from kmcl.training.task import MovingAverage
 from settings_runs import resume
 from sharded_classifier import make_classifier, make_images, run_in_two_processes, train_one_step
 

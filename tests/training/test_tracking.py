@@ -16,8 +16,7 @@ from kmcl.errors import InputError
 from kmcl.runs.folder import RunFolder
 from kmcl.runs.resolution import resolve_settings
 from kmcl.training import tracking
-from kmcl.training.tracked_results import as_csv, label_tables, result_numbers
-from kmcl.training.tracker import Tracker
+from kmcl.training.tracker import Tracker, as_csv, label_tables, result_numbers
 from kmcl.training.tracking import Tracking, check_tracking, track_page
 
 METRICS = {

@@ -9,9 +9,8 @@ from typing import Annotated, Any, NamedTuple, Optional, get_type_hints
 import typer
 
 from kmcl.options import METHOD_OPTIONS
-from kmcl.runs.presets import PRESETS
 from kmcl.runs.recipes import DEFAULT_METHOD
-from kmcl.runs.resolution import FLAT_NAMES, default_values
+from kmcl.runs.resolution import FLAT_NAMES, PRESETS, default_values
 from kmcl.runs.settings import GROUPS
 
 OWN_ARGUMENTS = ("data", "data_options")

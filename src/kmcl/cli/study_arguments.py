@@ -13,7 +13,7 @@ import typer
 from kmcl.cli.data_arguments import OptionArgument
 from kmcl.cli.settings_flags import with_settings_flags
 from kmcl.cli.study_folder import parse_numbers, resumed_plan, run_and_show, study_values
-from kmcl.runs.presets import PRESETS
+from kmcl.runs.resolution import PRESETS
 
 if TYPE_CHECKING:
     from kmcl.studies.equal_search import EqualSearch

@@ -13,8 +13,7 @@ from kmcl.cli.settings_flags import with_settings_flags
 from kmcl.errors import InputError
 from kmcl.runs.folder import RunFolder
 from kmcl.runs.launcher import is_first_process, is_restart
-from kmcl.runs.presets import PRESETS
-from kmcl.runs.resolution import read_given, shown_settings
+from kmcl.runs.resolution import PRESETS, read_given, shown_settings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,9 +60,9 @@ def train_command(
         typer.echo(shown_settings(given), nl=False)
         return
 
+    from kmcl.runs.folder import choose_folder
     from kmcl.training.machine import ThisMachine
     from kmcl.training.plan import make_plan, print_header
-    from kmcl.training.starting import choose_folder
 
     folder = choose_folder(output, given.checked)
     run = RunFolder(folder)
@@ -91,8 +90,8 @@ def _run(
     from kmcl.data.loading import LostWorkerError
     from kmcl.reports.run_summary import print_run_summary
     from kmcl.storage.atomic import WriteError
-    from kmcl.training.lost_processes import LostProcessError
     from kmcl.training.pipeline import resume, train
+    from kmcl.training.processes import LostProcessError
     from kmcl.training.states import RunIO
     from kmcl.training.task import NonFiniteLossError
 

@@ -35,8 +35,8 @@ from kmcl.runs.folder import RunFolder
 from kmcl.runs.settings import TrainingSettings
 from kmcl.serving.loading import model_folder_of
 from kmcl.storage.atomic import write_json
+from kmcl.training.data import RunData
 from kmcl.training.inference import predict_split
-from kmcl.training.run_data import RunData
 
 ADDED_FILE = "added_labels.json"
 """What was added to a run, label by label, with what is known of each."""

@@ -2,9 +2,15 @@
 
 from kmcl.runs.folder import RunFolder
 from kmcl.runs.planning_facts import DataRule, Encoders, Facts, Machine, Throughput
-from kmcl.runs.presets import PRESETS
 from kmcl.runs.recipes import RECIPES, Choice, Recipe
-from kmcl.runs.resolution import Given, flat_values, read_given, resolve_settings, settings_from_values
+from kmcl.runs.resolution import (
+    PRESETS,
+    Given,
+    flat_values,
+    read_given,
+    resolve_settings,
+    settings_from_values,
+)
 from kmcl.runs.settings import (
     DataSettings,
     EncoderSettings,

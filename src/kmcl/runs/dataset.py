@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from kmcl.data import Dataset, open_dataset
+from kmcl.data.readers.registry import READERS
 from kmcl.data.selection import take_fraction
+from kmcl.data.spec import DatasetSpec, parse_dataset_spec
 from kmcl.data.target_pairs import has_any
 from kmcl.errors import InputError
 from kmcl.runs.guarantee import refuse_impossible
 from kmcl.runs.settings import TrainingSettings
+from kmcl.storage.s3 import s3_location
 
 IN_MEMORY = "memory:"
 """Starts the dataset spec of a run that was given a `Dataset` object."""
@@ -45,3 +51,30 @@ def take_part(settings: TrainingSettings, dataset: Dataset) -> Dataset:
     if wish is not None:
         refuse_impossible(wish, dataset)
     return dataset
+
+
+def absolute_paths(settings: TrainingSettings) -> dict[str, Any]:
+    """Absolute paths of the data, of their cache and of a file of weights, as changes of the settings."""
+    changes: dict[str, Any] = {"data": _absolute_spec(settings.data.spec)}
+    if settings.data.cache_dir is not None:
+        changes["cache_dir"] = _absolute(settings.data.cache_dir)
+    weights = settings.encoder.weights
+    if weights is not None and Path(weights).is_file():
+        changes["weights"] = _absolute(Path(weights))
+    return changes
+
+
+def _absolute_spec(spec: str) -> str:
+    if spec.startswith(IN_MEMORY):
+        return spec
+    found = parse_dataset_spec(spec, READERS)
+    if found.kind == "hf" and found.location is not None and not os.path.exists(found.location):
+        return str(found)  # a name of the hub
+    if found.location is not None and s3_location(found.location) is not None:
+        return str(found)
+    return str(DatasetSpec(found.kind, found.location and Path(_absolute(found.location))))
+
+
+def _absolute(path: Path) -> str:
+    """Without resolving links, which a user may have set for this purpose."""
+    return os.path.abspath(path)

@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from kmcl.data.spec import short_name
 from kmcl.errors import InputError
+from kmcl.runs.launcher import find_launched, is_first_process
 from kmcl.runs.resolution import read_settings, with_changes
 from kmcl.runs.settings import TrainingSettings
 from kmcl.storage.atomic import WriteError, is_temporary, write_json, write_text
@@ -22,6 +27,9 @@ PACKAGES = ("kmcl", "torch", "torchvision", "timm", "pytorch-lightning", "numpy"
 
 TABLE_FILE = "data.csv"
 """Images and labels of a run or study whose data were given as a DataFrame, to open them again."""
+
+FOLDER_VARIABLE = "KMCL_RUN_FOLDER"
+"""The folder of the run, for the processes that a distributed run starts on this machine."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +174,51 @@ class RunFolder:
         except (ValueError, RecursionError) as error:
             raise InputError(f"{self.metrics_file}: is not JSON: {error}") from error
         return metrics
+
+
+def choose_folder(output: Path | None, settings: TrainingSettings) -> Path:
+    """The folder of a new run: the one given, or one below `runs` with data, method, seed and time."""
+    if output is not None:
+        return output
+    if not is_first_process() and FOLDER_VARIABLE in os.environ:
+        return Path(os.environ[FOLDER_VARIABLE])
+    launched = find_launched()
+    if "WORLD_SIZE" in os.environ or (launched is not None and launched.num_processes > 1):
+        raise InputError(
+            "--output must be given where several processes start the same command (torchrun, SLURM)"
+        )
+    data, method = short_name(settings.data.spec), settings.method.name
+    started = datetime.now().strftime("%Y%m%d-%H%M%S")
+    folder = Path("runs") / f"{data}-{method}-seed{settings.optimisation.seed}-{started}"
+    os.environ[FOLDER_VARIABLE] = str(folder)
+    return folder
+
+
+@contextmanager
+def no_folder_if_start_fails(run: RunFolder) -> Iterator[None]:
+    """Remove what a start has written where an error ends it before training, or a wrong input (an image that
+    cannot be read) before the first epoch is finished. After a full disk the run stays, to be resumed."""
+    run.refuse_existing(besides=TABLE_FILE)
+    try:
+        yield
+    except Exception as error:
+        is_full = isinstance(error, WriteError) and error.is_full
+        if is_full and run.is_begun and run.environment_file.is_file():
+            raise
+        trains = run.logs.is_dir()
+        if not trains or (isinstance(error, InputError) and not run.checkpoint.is_file()):
+            _remove_start(run)
+        raise
+
+
+def _remove_start(run: RunFolder) -> None:
+    """The files of a start, and the folder if nothing else is in it: never a file of the user's."""
+    for file in (run.plan_file, run.settings_file, run.budget_file, run.environment_file, run.epochs_file):
+        file.unlink(missing_ok=True)
+    for folder in (run.path / "logs", run.checkpoint.parent, run.model):
+        shutil.rmtree(folder, ignore_errors=True)
+    if run.path.is_dir() and not any(run.path.iterdir()):
+        run.path.rmdir()
 
 
 def describe_environment() -> dict[str, Any]:

@@ -13,7 +13,7 @@ import yaml
 from kmcl.data.spec import short_name
 from kmcl.errors import InputError, suggest
 from kmcl.options import METHOD_OPTIONS, methods_with, read_parts
-from kmcl.runs.dataset import open_whole, take_part
+from kmcl.runs.dataset import absolute_paths, open_whole, take_part
 from kmcl.runs.folder import TABLE_FILE, RunFolder
 from kmcl.runs.planning_facts import DATA_RULES, Facts
 from kmcl.runs.recipes import choose_settings, parts_for
@@ -33,7 +33,6 @@ from kmcl.studies.designs import OF_SIZES, method_name, size_name
 from kmcl.studies.equal_search import EqualSearch, parse_search, trials_of
 from kmcl.studies.variants import Variant, check_distinct
 from kmcl.training.plan import TimmEncoders
-from kmcl.training.starting import absolute_paths
 
 OF_THE_MACHINE = ("workers", "cache", "cache_dir", "accelerator")
 """Settings that do not affect the results of a training: a study may be resumed with other values."""

@@ -15,7 +15,7 @@ from kmcl.studies.published_tables import OwnRow, among_published, published_tab
 from kmcl.studies.results import StudyResult, collect, difference_between
 from kmcl.studies.running import train_members
 from kmcl.studies.tables import difference_text, write_tables
-from kmcl.training.starting import check_machine
+from kmcl.training.plan import check_machine
 
 
 def run_study(

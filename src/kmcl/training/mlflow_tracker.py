@@ -11,8 +11,7 @@ from typing import Any
 from kmcl.runs.folder import RunFolder
 from kmcl.runs.settings import TrainingSettings
 from kmcl.training.lightning import MLFlowLogger
-from kmcl.training.tracked_results import as_csv, label_tables, result_numbers
-from kmcl.training.tracker import EXPERIMENT, Say, Tracker, first_line
+from kmcl.training.tracker import EXPERIMENT, Say, Tracker, as_csv, first_line, label_tables, result_numbers
 
 RETRIES = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
 """By its own defaults MLflow waits minutes for a server that does not answer."""

@@ -13,12 +13,13 @@ A run that was interrupted goes through the same stages: each finds in the folde
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,14 +35,20 @@ from kmcl.data.vectors import feature_dim
 from kmcl.encoders.weights import default_weights
 from kmcl.evaluation.label_hierarchy import parent_rows
 from kmcl.evaluation.label_rules import LabelRules
+from kmcl.evaluation.predictions import Predictions
+from kmcl.evaluation.ranking import mean_average_precision
+from kmcl.evaluation.summary import ChosenOnVal, SplitSummary, measure_splits, metrics_of
 from kmcl.methods.label_statistics import set_label_statistics
 from kmcl.models.description import ModelDescription
 from kmcl.models.folder import build_classifier, save_model
 from kmcl.options.methods import MethodOptions
-from kmcl.runs.folder import RunFolder
+from kmcl.runs.evaluation import write_evaluation
+from kmcl.runs.folder import RunFolder, no_folder_if_start_fails
 from kmcl.runs.launcher import is_first_process, with_processes_to_resume
 from kmcl.runs.resolution import with_changes
 from kmcl.runs.settings import TrainingSettings
+from kmcl.storage.atomic import write_json
+from kmcl.training.calibration import Calibrated, calibrate, predict, prepare_parts, save_first_model
 from kmcl.training.callbacks import (
     AtomicCheckpointIO,
     EpochHistory,
@@ -50,18 +57,14 @@ from kmcl.training.callbacks import (
     check_checkpoint,
     explaining_refused_logs,
 )
-from kmcl.training.finalise import Finalisation
-from kmcl.training.first_model import save_first_model
+from kmcl.training.data import RunData
 from kmcl.training.lightning import Callback, EarlyStopping, Trainer
-from kmcl.training.lost_processes import WatchProcesses, explaining_lost_processes
 from kmcl.training.machine import device_of
 from kmcl.training.plan import Plan, plan_of
-from kmcl.training.posthoc_fitting import prepare_parts
-from kmcl.training.run_data import RunData
+from kmcl.training.processes import WatchProcesses, explaining_lost_processes
 from kmcl.training.sharding import ShardedStrategy
-from kmcl.training.starting import no_folder_if_start_fails
 from kmcl.training.states import Clock, Decisions, Fitted, Prepared, RunIO
-from kmcl.training.task import ClassificationTask
+from kmcl.training.task import Best, ClassificationTask
 from kmcl.training.tracking import Tracking
 from kmcl.training.tuning import tune
 
@@ -116,7 +119,7 @@ def _run(plan: Plan, folder: RunFolder, io: RunIO) -> dict[str, Any]:
         fitted = fit(tuned, tracking)
         if fitted is None:  # the first process does the rest
             return {}
-        metrics = _finalisation(tuned).run_to_metrics(fitted.best)
+        metrics = save(evaluate(calibrate(tuned)), fitted.best)
         tracking.finish(metrics)
     return metrics
 
@@ -216,6 +219,70 @@ def fit(run: Prepared, tracking: Tracking) -> Fitted | None:
     return Fitted(run, task.best) if trainer.is_global_zero else None
 
 
+@dataclass(frozen=True)
+class Evaluated:
+    """A run that is measured.
+
+    predictions, summaries: by split
+    """
+
+    run: Prepared
+    chosen: ChosenOnVal
+    rules: LabelRules
+    predictions: dict[str, Predictions]
+    summaries: dict[str, SplitSummary]
+
+
+def evaluate(calibrated: Calibrated) -> Evaluated:
+    """Predict test, and measure it and val."""
+    run, predictions = calibrated.run, {}
+    if calibrated.val is not None:
+        predictions["val"] = calibrated.val
+    if run.settings.evaluation.measure_test and "test" in run.dataset.splits:
+        predictions["test"] = predict(run, calibrated.classifier, "test").predictions
+    label_counts = (run.dataset.splits["train"].targets == 1).sum(axis=0)
+    with run.console.status("metrics"):
+        summaries = measure_splits(
+            predictions,
+            calibrated.rules,
+            run.settings.evaluation.threshold,
+            label_counts,
+            calibrated.chosen,
+        )
+    return Evaluated(run, calibrated.chosen, calibrated.rules, predictions, summaries)
+
+
+def save(evaluated: Evaluated, best: Best | None) -> dict[str, Any]:
+    """Write predictions, what was measured of them, and the metrics, which are returned; with them the run is
+    finished.
+    """
+    folder = evaluated.run.folder
+    for name, predicted in evaluated.predictions.items():
+        predicted.save(folder.predictions_file(name))
+    write_evaluation(folder, evaluated.rules, evaluated.summaries)
+    measured = metrics_of(evaluated.chosen, evaluated.summaries)
+    metrics = {
+        "best": _describe_best(best, measured),
+        "num_train_images": len(evaluated.run.dataset.splits["train"]),
+        **measured,
+    }
+    write_json(folder.metrics_file, metrics)
+    return metrics
+
+
+def _describe_best(best: Best | None, measured: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The epoch that was kept; val mAP of the saved model, and of its head without post-hoc parts."""
+    if best is None:
+        return None
+    of_val = (measured["val"] or {}).get("evaluation", {})
+    return {
+        "val_map": of_val.get("mean_average_precision"),
+        "head_val_map": None if math.isnan(best.val_map) else best.val_map,
+        "epoch": best.epoch,
+        "is_average": best.is_average,
+    }
+
+
 @contextmanager
 def _tracking(run: Prepared) -> Iterator[Tracking]:
     """Where the run is followed, from before anything is computed to its end."""
@@ -241,15 +308,10 @@ def _calibrating_if_interrupted(run: Prepared) -> Iterator[None]:
             signal.signal(signal.SIGINT, signal.default_int_handler)  # Lightning ignores the second
             if "val" in run.dataset.splits:
                 run.console.print("stopped; completing the best model so far (Ctrl-C leaves at once)")
-                val_map = _finalisation(run).complete_model()
+                val = calibrate(run).val
+                val_map = math.nan if val is None else mean_average_precision(val)
                 run.console.print(f"val mAP {100 * val_map:.2f}, in {run.folder.model}", soft_wrap=True)
         raise
-
-
-def _finalisation(run: Prepared) -> Finalisation:
-    return Finalisation(
-        run.folder, run.settings, run.data, run.parts, run.io.encoder, run.device, run.console
-    )
 
 
 def _describe(settings: TrainingSettings, dataset: Dataset, options: MethodOptions) -> ModelDescription:

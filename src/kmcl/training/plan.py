@@ -15,14 +15,15 @@ from kmcl.data.vectors import feature_dim
 from kmcl.encoders.offline_weights import PACKAGES
 from kmcl.encoders.timm_encoder import count_stages, own_size
 from kmcl.encoders.weights import default_weights
-from kmcl.runs.dataset import open_whole, take_part
+from kmcl.runs.dataset import absolute_paths, open_whole, take_part
 from kmcl.runs.launcher import is_first_process, with_launched_processes
 from kmcl.runs.planning_facts import Facts, Machine
 from kmcl.runs.recipes import choose_settings
 from kmcl.runs.resolution import Given, with_changes
 from kmcl.runs.settings import TrainingSettings
-from kmcl.training.machine import device_of
-from kmcl.training.starting import absolute_paths, check_machine
+from kmcl.training.machine import check_accelerator, device_of
+from kmcl.training.sharding import check_sharding
+from kmcl.training.tracking import check_tracking
 
 
 class TimmEncoders:
@@ -78,6 +79,13 @@ def plan_of(settings: TrainingSettings, dataset: Dataset | None = None) -> Plan:
     # Predictions, reports and stored features know images by these names.
     settings = with_changes(settings, absolute_paths(settings))
     return Plan(settings, Facts(take_part(settings, open_whole(settings, dataset)), TimmEncoders()))
+
+
+def check_machine(settings: TrainingSettings) -> None:
+    """Refuse an accelerator, tracker or strategy that is not there, before anything is computed."""
+    check_accelerator(settings.machine.accelerator, settings.machine.devices)
+    check_tracking(settings)
+    check_sharding(settings)
 
 
 def print_header(console: Console, plan: Plan, folder: Path) -> None:

@@ -19,9 +19,9 @@ from kmcl.options.methods import MethodOptions
 from kmcl.posthoc.interface import PosthocPart
 from kmcl.runs.folder import RunFolder
 from kmcl.runs.settings import TrainingSettings
+from kmcl.training.data import RunData
 from kmcl.training.lightning import Callback
-from kmcl.training.lost_processes import OnLost, print_and_leave
-from kmcl.training.run_data import RunData
+from kmcl.training.processes import OnLost, print_and_leave
 from kmcl.training.task import Best
 
 FINISHING = 0.10, 8.0

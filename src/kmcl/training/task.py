@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import copy
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn, optim
+from torch.distributed.tensor import DTensor
 
 from kmcl.data.batches import Batch
 from kmcl.data.dataset import Split
+from kmcl.encoders import Encoder
+from kmcl.encoders.stages import Stages, find_stages
+from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import mean_area_under_roc, mean_average_precision
 from kmcl.losses.arguments import NonFiniteError
@@ -20,11 +25,9 @@ from kmcl.methods.output import HeadOutput
 from kmcl.models.classifier import Classifier
 from kmcl.options.methods import MethodOptions
 from kmcl.runs.settings import OptimisationSettings
-from kmcl.training.average import MovingAverage
+from kmcl.training.data import IGNORED, UnknownLabels
 from kmcl.training.lightning import LightningModule, Trainer
-from kmcl.training.optimisation import make_optimiser
 from kmcl.training.sharding import ShardedStrategy, gather_whole, shard, share_buffers, without_weights
-from kmcl.training.unknown_labels import IGNORED, UnknownLabels
 
 
 class NonFiniteLossError(RuntimeError):
@@ -288,3 +291,139 @@ def ends_section(batch_index: int, steps: int | None, trainer: Trainer) -> bool:
 
 def _section_seed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
+
+
+_Place = tuple[dict[str, Any], str]
+"""The table of parameters or buffers that a module has, and the name of one of them."""
+
+
+class MovingAverage(nn.Module):
+    """A copy of a model whose weights follow it: average <- decay · average + (1 - decay) · weights.
+
+    The paper averages with 0.9997 from the first step on, so that the initial weights keep an influence for
+    thousands of steps. With `warmup` the decay is at most (1 + n)/(10 + n) at update n, so that short runs
+    benefit too. Running statistics of norms are averaged like weights; counters are copied. Tensors named in
+    `constant` never change and are skipped.
+    """
+
+    def __init__(self, model: nn.Module, decay: float, *, warmup: bool, constant: Iterable[str] = ()) -> None:
+        super().__init__()
+        self.decay = decay
+        self.warmup = warmup
+        self._constant = frozenset(constant)
+        self.model = copy.deepcopy(model).requires_grad_(False).eval()
+        self.register_buffer("num_updates", torch.zeros((), dtype=torch.int64))
+        self._places = _places(self.model, self._constant)
+        self._followed: tuple[nn.Module, list[_Place]] | None = None
+
+    def train(self, mode: bool = True) -> MovingAverage:
+        """The average is never trained: its norms always use their running statistics."""
+        return super().train(False)
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        counter: Tensor = self.num_updates  # type: ignore[assignment]
+        counter += 1
+        decay = self.decay
+        if self.warmup:
+            decay = min(decay, (1 + counter.item()) / (10 + counter.item()))
+        if self._followed is None or self._followed[0] is not model:
+            self._followed = model, _places(model, self._constant)
+        averaged, followed = [], []
+        for (table, name), (other, _) in zip(self._places, self._followed[1], strict=True):
+            tensor, current = table[name], other[name]
+            if tensor.is_floating_point():
+                averaged.append(tensor)
+                followed.append(current)
+            else:
+                tensor.copy_(current)
+        for is_sharded in (False, True):  # parameters may be, buffers never are
+            chosen = [place for place, t in enumerate(averaged) if isinstance(t, DTensor) == is_sharded]
+            if chosen:
+                torch._foreach_lerp_(
+                    [averaged[place] for place in chosen], [followed[place] for place in chosen], 1 - decay
+                )
+
+
+def _places(model: nn.Module, constant: Collection[str]) -> list[_Place]:
+    """Where the tensors of a model's state are, but for those named in `constant`.
+
+    Found once: making a state dict at every step takes longer than the average itself. The tensors are looked
+    up anew each time, since a model that is moved to a device has others.
+    """
+    places: list[_Place] = []
+    for prefix, part in model.named_modules(remove_duplicate=False):
+        for table in (part._parameters, part._buffers):
+            for name, tensor in table.items():
+                whole = f"{prefix}.{name}" if prefix else name
+                is_state = tensor is not None and name not in part._non_persistent_buffers_set
+                if is_state and whole not in constant:
+                    places.append((table, name))
+    return places
+
+
+def parameter_groups(classifier: Classifier, settings: OptimisationSettings) -> list[dict[str, Any]]:
+    """Separate groups for the encoder's stages and the head; no weight decay on biases and norms (vectors).
+
+    With a layer decay d, the rate of the encoder's last part is that of the settings; each stage before it
+    has d times the rate of the one after it.
+    """
+    head_rate = settings.learning_rate * settings.head_learning_rate_factor
+    parts = _encoder_parts(classifier.encoder, settings)
+    parts.append((list(classifier.head.parameters()), head_rate))
+    groups = []
+    for parameters, rate in parts:
+        for is_vector, decay in ((False, settings.weight_decay), (True, 0.0)):
+            chosen = [p for p in parameters if p.requires_grad and (p.ndim <= 1) == is_vector]
+            if chosen:
+                groups.append({"params": chosen, "weight_decay": decay, "lr": rate})
+    return groups
+
+
+def _encoder_parts(
+    encoder: Encoder, settings: OptimisationSettings
+) -> list[tuple[list[nn.Parameter], float]]:
+    """The encoder's parameters in parts, each with its learning rate."""
+    if settings.layer_decay == 1:
+        return [(list(encoder.parameters()), settings.learning_rate)]
+    try:
+        stages = find_stages(encoder.backbone, encoder.name)
+    except InputError:  # one part: nothing is known of its order
+        return [(list(encoder.parameters()), settings.learning_rate * settings.layer_decay)]
+    num_stages = len(stages.stages)
+    parts: dict[int, list[nn.Parameter]] = {depth: [] for depth in range(num_stages + 1)}
+    for name, parameter in encoder.backbone.named_parameters():
+        parts[_depth(name, stages)].append(parameter)
+    return [
+        (parameters, settings.learning_rate * settings.layer_decay ** (num_stages - depth))
+        for depth, parameters in parts.items()
+    ]
+
+
+def _depth(name: str, stages: Stages) -> int:
+    """The number of the stage that a parameter belongs to; the stem goes with the first, the rest is last."""
+    for depth, stage in enumerate(stages.stages):
+        if name.startswith(f"{stage}."):
+            return depth
+    in_stem = name in stages.parameters or any(name.startswith(f"{part}.") for part in stages.stem)
+    return 0 if in_stem else len(stages.stages)
+
+
+def make_optimiser(
+    classifier: Classifier, settings: OptimisationSettings, num_steps: int
+) -> tuple[optim.Optimizer, optim.lr_scheduler.LRScheduler]:
+    """The paper's optimiser: Adam, its weight decay added to the gradient, and OneCycleLR over
+    `num_steps`.
+    """
+    groups = parameter_groups(classifier, settings)
+    optimiser = optim.Adam(groups, lr=settings.learning_rate, foreach=True)
+    rise = settings.warmup_fraction
+    if rise * max(num_steps, 2) == 1:
+        rise *= 1 + 1e-9  # torch divides by the number of steps after the first in which the rate rises
+    schedule = optim.lr_scheduler.OneCycleLR(
+        optimiser,
+        max_lr=[group["lr"] for group in groups],
+        total_steps=max(num_steps, 2),
+        pct_start=rise,
+    )
+    return optimiser, schedule

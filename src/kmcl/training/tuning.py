@@ -32,9 +32,9 @@ from kmcl.runs.recipes import default_frozen_stages
 from kmcl.runs.resolution import with_changes
 from kmcl.runs.settings import TrainingSettings
 from kmcl.training.inference import predict_split
-from kmcl.training.optimisation import make_optimiser
 from kmcl.training.plan import TimmEncoders
 from kmcl.training.states import Prepared
+from kmcl.training.task import make_optimiser
 
 RATE_FACTORS = (1.0, 1 / 3, 3.0)
 """Of the recipe's learning rate: those that are tried, in this order."""

@@ -10,8 +10,7 @@ from typing import Any
 from kmcl.runs.folder import RunFolder
 from kmcl.runs.settings import TrainingSettings
 from kmcl.training.lightning import WandbLogger
-from kmcl.training.tracked_results import label_tables, result_numbers
-from kmcl.training.tracker import EXPERIMENT, Say, Tracker
+from kmcl.training.tracker import EXPERIMENT, Say, Tracker, label_tables, result_numbers
 
 
 class WandbTracker(Tracker):
