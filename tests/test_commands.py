@@ -73,6 +73,15 @@ class Pair:
 
 
 PAIRS = {
+    "evaluate": Pair(
+        "evaluate_runs",
+        "{run} --data {table} --split all --guarantee recall=0.5 --resamples 100 --seed 4 --json",
+        lambda of: api.evaluate_runs(
+            of.run, data=of.table, split="all", guarantee="recall=0.5", resamples=100, seed=4, progress=False
+        ),
+        lambda found: found.to_json(),
+        shown={"as_json", "published"},
+    ),
     "predict": Pair(
         "predict",
         "{run} {images} --output scores.parquet --sigma --guarantee recall=0.5 --batch-size 3",
@@ -190,7 +199,7 @@ PAIRS = {
 }
 APART = {"serve": api.serve, "push": api.push}
 """With tests of their own below."""
-STUDIES = {"train", "compare", "study kernels", "study terms", "study data-size", "study weights", "evaluate"}
+STUDIES = {"train", "compare", "study kernels", "study terms", "study data-size", "study weights"}
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kmcl.labelling.audit_page import WrittenAudit
     from kmcl.labelling.chosen_files import Selection
     from kmcl.models import ComparedComplexity, MeasuredMethod
+    from kmcl.reports.evaluation_tables import EvaluatedRuns
     from kmcl.reports.figure_files import Drawn
     from kmcl.reports.monitor import Monitored
     from kmcl.runs.evaluation import RunEvaluation
@@ -51,6 +52,8 @@ __all__ = [
     "draw_predictions",
     "draw_similarity",
     "evaluate",
+    "evaluate_published",
+    "evaluate_runs",
     "explain",
     "export",
     "import_released",
@@ -231,20 +234,72 @@ def evaluate(
     if isinstance(run, Predictions):
         return evaluate_predictions(run, 0.5 if threshold is None else threshold, top_k)
     console = _console(progress)
-    return evaluate_run(
-        _path(run),
-        data,
-        options,
-        split,
-        console,
-        encoder,
-        threshold=threshold,
-        guarantee=guarantee,
-        top_k=top_k,
+    folder = _path(run)
+    return _evaluate_run(
+        folder, data, options, split, console, encoder, threshold=threshold, guarantee=guarantee, top_k=top_k
     ).evaluation
 
 
-def evaluate_run(
+def evaluate_runs(
+    runs: str | Path | Run | Sequence[str | Path | Run],
+    *,
+    data: str | Path | Dataset | pd.DataFrame | None = None,
+    options: Mapping[str, Any] | None = None,
+    split: str = "test",
+    threshold: float | None = None,
+    guarantee: str | None = None,
+    abstain: float | None = None,
+    top_k: int = 3,
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: bool = True,
+) -> EvaluatedRuns:
+    """All that `kmcl evaluate` shows of a run, or of two with the paired difference of their mAP.
+
+    abstain: the share of the decisions that are left to a person
+    resamples, seed: of the bootstrap
+
+    The other arguments are those of `evaluate`.
+    """
+    from kmcl.evaluation.intervals import paired_difference
+    from kmcl.reports.evaluation_tables import EvaluatedRuns
+
+    paths = _paths(runs)
+    if len(paths) > 2:
+        raise InputError(f"kmcl evaluate takes one run or two; got {len(paths)}")
+    if len(paths) == 2 and paths[0].resolve() == paths[1].resolve():
+        raise InputError(f"{paths[0]}: is given twice")
+    if data is None and split not in ("val", "test"):
+        raise InputError(f"--split must be val or test; got {split!r}; --data takes every split")
+    if data is None and options:
+        raise InputError("--option is for the reader of --data, and there is none")
+    if guarantee is not None and threshold is not None:
+        raise InputError("--guarantee chooses thresholds; --threshold cannot be given with it")
+    if abstain is not None and (threshold is not None or data is not None):
+        raise InputError("--abstain is about the run's own thresholds and data; give it without others")
+    how: dict[str, Any] = {"threshold": threshold, "guarantee": guarantee, "top_k": top_k, "abstain": abstain}
+    how |= {"resamples": resamples, "seed": seed}
+    found = [_evaluate_run(path, data, options, split, _errors(progress), **how) for path in paths]
+    difference = None
+    if len(found) == 2:
+        difference = paired_difference([found[1].predictions], [found[0].predictions], resamples, seed)
+    named = data if data is None or isinstance(data, str | Path) else getattr(data, "name", "a DataFrame")
+    return EvaluatedRuns(found, None if named is None else str(named), difference)
+
+
+def evaluate_published(
+    runs: str | Path | Run | Sequence[str | Path | Run],
+    *,
+    split: str = "test",
+    threshold: float | None = None,
+) -> str:
+    """Runs among the paper's figures of their dataset, as text."""
+    from kmcl.studies.published_tables import runs_among_published
+
+    return runs_among_published(_paths(runs), split, threshold)
+
+
+def _evaluate_run(
     folder: Path,
     data: str | Path | Dataset | pd.DataFrame | None,
     options: Mapping[str, Any] | None,
@@ -255,10 +310,9 @@ def evaluate_run(
     guarantee: str | None = None,
     **how: Any,
 ) -> RunEvaluation:
-    """What `kmcl evaluate` shows of a run, or of its model on other data.
+    """What is shown of a run, or of its model on other data; its figures are computed when asked for.
 
-    console: for what is done on other data
-    how:     fields of `RunEvaluation`, whose figures are computed when they are first asked for
+    how: fields of `RunEvaluation`
     """
     from kmcl.evaluation.guarantee import GuaranteeWish
     from kmcl.models.folder import read_description
@@ -410,7 +464,7 @@ def report(
     from kmcl.reports.progress import ReportProgress
     from kmcl.runs.folder import RunFolder
 
-    paths = [_path(run) for run in ([runs] if isinstance(runs, str | Path | Run) else runs)]
+    paths = _paths(runs)
     usual = paths[0] if len(paths) == 1 else paths[0].resolve().parent
     pictures = tuple(Path(image) for image in images)
     settings = ReportSettings(_given_path(groups), pictures, saliency, num_images, seed, num_masked)
@@ -826,6 +880,10 @@ def correct(
 
 def _path(run: str | Path | Run) -> Path:
     return run.path if isinstance(run, Run) else Path(run)
+
+
+def _paths(runs: str | Path | Run | Sequence[str | Path | Run]) -> list[Path]:
+    return [_path(run) for run in ([runs] if isinstance(runs, str | Path | Run) else runs)]
 
 
 def _given_path(path: str | Path | None) -> Path | None:

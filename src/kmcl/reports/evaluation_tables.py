@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
@@ -10,6 +11,7 @@ from rich.table import Table
 from kmcl.evaluation.bootstrap import BootstrapInterval, PairedDifference
 from kmcl.evaluation.decisions import DECISIONS
 from kmcl.evaluation.figures import OF_IMAGES, OF_LABELS
+from kmcl.evaluation.json_values import JsonObject
 from kmcl.evaluation.label_rules import MIN_THRESHOLD_SUPPORT
 from kmcl.evaluation.levels import LevelMetrics
 from kmcl.evaluation.metrics import Evaluation, LabelMetrics
@@ -20,48 +22,64 @@ from kmcl.runs.evaluation import RunEvaluation
 LETTERS = "AB"
 
 
-def print_evaluations(
-    console: Console, runs: Sequence[RunEvaluation], of: str, difference: PairedDifference | None = None
-) -> None:
-    """Print every label, all metrics, and for two runs the difference of the second to the first.
+@dataclass(frozen=True)
+class EvaluatedRuns:
+    """What `kmcl evaluate` shows: one run, or two with the difference of the second to the first.
 
-    of: what was measured, as in "test"
+    data: other data that they were measured on; None for their own
     """
-    evaluations = [run.evaluation for run in runs]
-    first = evaluations[0]
-    at = "each label's own threshold" if first.threshold is None else f"threshold {first.threshold:g}"
-    if len(runs) > 1:
-        for letter, run in zip(LETTERS, runs, strict=False):
-            say(console, f"{letter}: {run.path}")
-    title = f"{of}: {first.num_images} images, in %, at {at}"
-    marked = runs[0].unsupported_thresholds if len(runs) == 1 else ()  # two runs are shown without thresholds
-    console.print(_label_table(title, evaluations, marked))
-    if marked:
-        console.print(
-            f"* chosen on fewer than {MIN_THRESHOLD_SUPPORT} positives (or negatives) of val, which cannot "
-            "support a threshold of the label's own",
-            highlight=False,
-        )
-    console.print(_metric_table(evaluations, [run.map_interval for run in runs]))
-    for run in runs:
-        if run.levels:
-            console.print(_level_table(run.path.name, run.levels))
-    for run in runs:
-        if run.map_interval.num_groups is not None:
-            say(console, f"{run.path}: the interval of mAP resamples {run.map_interval.num_groups} groups")
-    console.print("C: mean over labels, O: over all decisions; P precision, R recall.", highlight=False)
-    for run in runs:
-        if run.evaluation.labels_without_positives:
-            names = ", ".join(run.evaluation.labels_without_positives)
-            say(console, f"{run.path}: left out of means, without positives: {names}")
-    if difference is not None:
-        console.print(difference_in_words(difference), highlight=False)
-    for run in runs:
-        if run.achieved is not None and run.rules.guarantee is not None:
-            words = guarantee_in_words(run.rules, run.rules.guarantee, run.achieved, of)
-            say(console, f"{run.path}: {words}")
-        if run.abstention is not None and run.abstention.error == run.abstention.error:
-            say(console, f"{run.path}: {abstention_in_words(run.abstention, of)}")
+
+    runs: Sequence[RunEvaluation]
+    data: str | None = None
+    difference: PairedDifference | None = None
+
+    def to_json(self) -> JsonObject:
+        return {
+            "runs": [run.to_json() for run in self.runs],
+            "data": self.data,
+            "difference": None if self.difference is None else self.difference.to_json(),
+        }
+
+    def show(self, console: Console) -> None:
+        """Print every label, all metrics, and the difference."""
+        split = self.runs[0].split
+        of = split if self.data is None else f"{split} of {self.data}"
+        evaluations = [run.evaluation for run in self.runs]
+        first = evaluations[0]
+        at = "each label's own threshold" if first.threshold is None else f"threshold {first.threshold:g}"
+        if len(self.runs) > 1:
+            for letter, run in zip(LETTERS, self.runs, strict=False):
+                say(console, f"{letter}: {run.path}")
+        title = f"{of}: {first.num_images} images, in %, at {at}"
+        # Two runs are shown without thresholds.
+        marked = self.runs[0].unsupported_thresholds if len(self.runs) == 1 else ()
+        console.print(_label_table(title, evaluations, marked))
+        if marked:
+            console.print(
+                f"* chosen on fewer than {MIN_THRESHOLD_SUPPORT} positives (or negatives) of val, which "
+                "cannot support a threshold of the label's own",
+                highlight=False,
+            )
+        console.print(_metric_table(evaluations, [run.map_interval for run in self.runs]))
+        for run in self.runs:
+            if run.levels:
+                console.print(_level_table(run.path.name, run.levels))
+        for run in self.runs:
+            if (groups := run.map_interval.num_groups) is not None:
+                say(console, f"{run.path}: the interval of mAP resamples {groups} groups")
+        console.print("C: mean over labels, O: over all decisions; P precision, R recall.", highlight=False)
+        for run in self.runs:
+            if run.evaluation.labels_without_positives:
+                names = ", ".join(run.evaluation.labels_without_positives)
+                say(console, f"{run.path}: left out of means, without positives: {names}")
+        if self.difference is not None:
+            console.print(difference_in_words(self.difference), highlight=False)
+        for run in self.runs:
+            if run.achieved is not None and run.rules.guarantee is not None:
+                words = guarantee_in_words(run.rules, run.rules.guarantee, run.achieved, of)
+                say(console, f"{run.path}: {words}")
+            if run.abstention is not None and run.abstention.error == run.abstention.error:
+                say(console, f"{run.path}: {abstention_in_words(run.abstention, of)}")
 
 
 def difference_in_words(found: PairedDifference) -> str:

@@ -12,11 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
 
+from kmcl.errors import InputError
+from kmcl.evaluation.metrics import evaluate as evaluate_predictions
+from kmcl.evaluation.predictions import Predictions
+from kmcl.runs.folder import RunFolder
 from kmcl.runs.resolution import flat_values
 from kmcl.runs.settings import TrainingSettings
 from kmcl.studies.pipe_table import pipe_table
@@ -115,6 +120,31 @@ def among_published(table: PublishedTable, rows: Sequence[OwnRow], split: str = 
     notes = [f"- {note}" for note in (*table.notes, KNOWN_EVERYWHERE)]
     notes += [f"- {line}" for row in rows for line in _what_is_ours(table, row, split)]
     return "\n\n".join([title, pipe_table(table.header, published + own), "\n".join(notes)])
+
+
+def runs_among_published(runs: Sequence[Path], split: str, threshold: float | None) -> str:
+    """Runs of one dataset as rows of the paper's table, as text; with a threshold they are measured again."""
+    rows = []
+    for path in runs:
+        run = RunFolder(path)
+        settings, measured = run.read_settings(), run.read_metrics().get(split)
+        if not measured:
+            raise InputError(f"{path}: the run has no metrics of {split}")
+        evaluation = measured["evaluation"]
+        if threshold is not None:
+            predictions = Predictions.load(run.predictions_file(split))
+            evaluation = evaluate_predictions(predictions, threshold).to_json()
+        rows.append(OwnRow(path.name, settings, [evaluation]))
+    table = published_table(rows[0].settings.data.spec)
+    if table is None:
+        known = ", ".join(name for name in published_tables() if name != "ablation")
+        raise InputError(f"--published: the paper has figures of {known}; got {rows[0].settings.data.spec!r}")
+    others = [row.settings.data.spec for row in rows if published_table(row.settings.data.spec) != table]
+    if others:
+        raise InputError(
+            f"--published: the runs are of different data: {rows[0].settings.data.spec}, {others[0]}"
+        )
+    return among_published(table, rows, split)
 
 
 def _similarity(settings: TrainingSettings) -> str:
