@@ -9,7 +9,7 @@ from kmcl.lazy_names import lazy_names
 from kmcl.version import __version__
 
 if TYPE_CHECKING:
-    from kmcl.api import Run, add_label, compare, evaluate, resume, train
+    from kmcl.api import Run, add_label, compare, evaluate, export, predict, report, resume, train
     from kmcl.data import Dataset, open_dataset
     from kmcl.kernels import KernelMixture
     from kmcl.losses import KMCLObjective, ObjectiveSettings
@@ -29,8 +29,11 @@ __all__ = [
     "add_label",
     "compare",
     "evaluate",
+    "export",
     "load",
     "open_dataset",
+    "predict",
+    "report",
     "resume",
     "train",
 ]
@@ -46,8 +49,11 @@ _HOMES = {
     "add_label": "kmcl.api",
     "compare": "kmcl.api",
     "evaluate": "kmcl.api",
+    "export": "kmcl.api",
     "load": "kmcl.serving",
     "open_dataset": "kmcl.data",
+    "predict": "kmcl.api",
+    "report": "kmcl.api",
     "resume": "kmcl.api",
     "train": "kmcl.api",
 }
