@@ -18,7 +18,7 @@ class StageTaps(NamedTuple):
 
     maps:       of the last tapped stage, B x C x H x W, or tokens B x T x C.
     statistics: mean and standard deviation per channel (B x 2C) of the maps of each of the last
-                `images.STAGES_WITH_STATISTICS` tapped stages, in order.
+                `STAGES_WITH_STATISTICS` tapped stages, in order.
     """
 
     maps: Tensor

@@ -1,8 +1,7 @@
 """The settings of a run, in groups; a run folder keeps them complete in settings.yaml.
 
-Each group is a typed model; the options of the method and of the post-hoc parts are models of their own,
-next to the code that reads them. Nothing here needs torch: the command line builds its flags from this
-module.
+Each group is a typed model; the options of the method and of the post-hoc parts are those of `kmcl.options`.
+Nothing here needs torch: the command line builds its flags from this module.
 """
 
 from __future__ import annotations
