@@ -11,7 +11,7 @@ from torch import nn
 from full_disk import no_room
 from kmcl.encoders import open_encoder
 from kmcl.features import runtime as frozen_runtime
-from kmcl.features.runtime import TOLERANCE, open_runtime
+from kmcl.features.runtime import TOLERANCE, FrozenRuntimes
 from kmcl.models.classifier import Classifier
 from kmcl.runs import planning_facts
 from kmcl.storage.atomic import WriteError
@@ -34,8 +34,8 @@ def images(count: int, size: int = 32) -> torch.Tensor:
 def test_same_rows_as_torch_for_any_number_of_images(name: str, stages: int, tmp_path: Path):
     size = 160 if name == "test_vit" else 32
     model = classifier(name, size, stages)
-    by_torch = open_runtime("torch", model, "cpu", tmp_path)
-    by_onnx = open_runtime("onnxruntime", model, "cpu", tmp_path)
+    by_torch = FrozenRuntimes().open("torch", model, "cpu", tmp_path)
+    by_onnx = FrozenRuntimes().open("onnxruntime", model, "cpu", tmp_path)
     assert type(by_onnx) is not type(by_torch)
     for count in (1, 16, 21):
         expected, found = by_torch(images(count, size)), by_onnx(images(count, size))
@@ -46,32 +46,32 @@ def test_same_rows_as_torch_for_any_number_of_images(name: str, stages: int, tmp
 
 def test_stages_are_exported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     model = classifier()
-    first = open_runtime("onnxruntime", model, "cpu", tmp_path)(images(3))
+    first = FrozenRuntimes().open("onnxruntime", model, "cpu", tmp_path)(images(3))
     monkeypatch.setattr(frozen_runtime, "_export", pytest.fail)
-    assert torch.equal(open_runtime("onnxruntime", model, "cpu", tmp_path)(images(3)), first)
+    assert torch.equal(FrozenRuntimes().open("onnxruntime", model, "cpu", tmp_path)(images(3)), first)
 
 
 def test_a_file_that_computes_something_else_is_not_used(tmp_path: Path):
-    open_runtime("onnxruntime", classifier(), "cpu", tmp_path)
+    FrozenRuntimes().open("onnxruntime", classifier(), "cpu", tmp_path)
     (file,) = tmp_path.glob("*.onnx")
     model = classifier()
     other = classifier(stages=1)
     file.write_bytes(frozen_runtime._export(other))
-    runtime = open_runtime("onnxruntime", model, "cpu", tmp_path)
-    assert torch.equal(runtime(images(2)), open_runtime("torch", model, "cpu", tmp_path)(images(2)))
+    runtime = FrozenRuntimes().open("onnxruntime", model, "cpu", tmp_path)
+    assert torch.equal(runtime(images(2)), FrozenRuntimes().open("torch", model, "cpu", tmp_path)(images(2)))
 
 
 def test_no_room_for_the_exported_stages_is_not_hidden_by_torch(tmp_path: Path):
     """Where they do not fit, features do not either; and torch's would differ in the last digits."""
     reason = r"\.onnx: cannot be written: File too large \([\d,]+ bytes needed, "
     with pytest.raises(WriteError, match=reason), no_room():
-        open_runtime("onnxruntime", classifier(), "cpu", tmp_path)
+        FrozenRuntimes().open("onnxruntime", classifier(), "cpu", tmp_path)
     assert not list(tmp_path.iterdir())
-    open_runtime("onnxruntime", classifier(), "cpu", tmp_path)
+    FrozenRuntimes().open("onnxruntime", classifier(), "cpu", tmp_path)
     assert [path.suffix for path in tmp_path.iterdir()] == [".onnx"]
 
 
 def test_without_the_packages_torch_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(planning_facts, "RUNTIME_PACKAGES", ("no_such_package",))
-    open_runtime("onnxruntime", classifier(), "cpu", tmp_path)(images(1))
+    FrozenRuntimes().open("onnxruntime", classifier(), "cpu", tmp_path)(images(1))
     assert not list(tmp_path.glob("*.onnx"))

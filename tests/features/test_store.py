@@ -21,7 +21,7 @@ from kmcl.data.loading import LoaderSettings
 from kmcl.encoders.timm_encoder import build_encoder
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
-from kmcl.features import store as feature_cache
+from kmcl.features.runtime import FrozenRuntimes
 from kmcl.features.store import FeatureCache
 from kmcl.methods.output import HeadOutput
 from kmcl.models.classifier import Classifier
@@ -327,14 +327,14 @@ def test_what_computes_features_is_gone_before_the_first_epoch(
     tmp_path: Path, weights_file: Path, monkeypatch: pytest.MonkeyPatch
 ):
     opened: list[weakref.ref[object]] = []
-    open_runtime = feature_cache.open_runtime
+    open_runtime = FrozenRuntimes.open
 
     def watched(*arguments):
         runtime = open_runtime(*arguments)
         opened.append(weakref.ref(runtime))
         return runtime
 
-    monkeypatch.setattr(feature_cache, "open_runtime", watched)
+    monkeypatch.setattr(FrozenRuntimes, "open", watched)
     alive: list[bool] = []
 
     class Looks(Callback):

@@ -34,16 +34,29 @@ FrozenRuntime = Callable[[Tensor], Tensor]
 """From images, B x 3 x S x S in uint8, to the rows of the frozen stages, B x R in float32, on the CPU."""
 
 
-def open_runtime(name: RuntimeName, classifier: Classifier, device: str, folder: Path) -> FrozenRuntime:
-    """The frozen stages of a classifier as a function; onnxruntime only where it can run them.
+class FrozenRuntimes:
+    """Opens what runs frozen stages; of onnxruntime's, the last is kept until it is closed."""
 
-    folder: where exported stages are kept, so that they are exported once
-    """
-    if name == "onnxruntime" and device == "cpu" and installed_runtime() == name:
-        runtime = _open_onnxruntime(classifier, folder)
-        if runtime is not None:
-            return runtime
-    return _TorchRuntime(classifier, device)
+    def __init__(self) -> None:
+        self._kept: dict[str, FrozenRuntime] = {}
+
+    def open(self, name: RuntimeName, classifier: Classifier, device: str, folder: Path) -> FrozenRuntime:
+        """The frozen stages of a classifier as a function; onnxruntime only where it can run them.
+
+        folder: where exported stages are kept, so that they are exported once
+        """
+        if name == "onnxruntime" and device == "cpu" and installed_runtime() == name:
+            digest = _digest(classifier)
+            if digest not in self._kept:
+                runtime = _open_onnxruntime(classifier, folder / f"{digest}.onnx")
+                self._kept = {} if runtime is None else {digest: runtime}
+            if digest in self._kept:
+                return self._kept[digest]
+        return _TorchRuntime(classifier, device)
+
+    def close(self) -> None:
+        """Release its memory."""
+        self._kept.clear()
 
 
 class _TorchRuntime:
@@ -92,12 +105,8 @@ class _FrozenStages(nn.Module):
         return self.classifier.frozen_rows(images)
 
 
-def _open_onnxruntime(classifier: Classifier, folder: Path) -> FrozenRuntime | None:
-    """None where the stages cannot be exported, or the exported ones differ from torch's.
-
-    Raises WriteError where there is no room for the exported file, since there is none for features then; and
-    torch's features, which differ in the last digits, would make the run another one.
-    """
+def _digest(classifier: Classifier) -> str:
+    """Of everything that the features of the frozen stages follow from."""
     encoder = classifier.encoder
     identity = {
         "encoder": encoder.name,
@@ -109,8 +118,15 @@ def _open_onnxruntime(classifier: Classifier, folder: Path) -> FrozenRuntime | N
         "weights": digest_of(encoder.frozen_tensors()),
         "versions": [version(name) for name in ("torch", "timm", "onnx", "onnxscript")],
     }
-    name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
-    path = folder / f"{name}.onnx"
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _open_onnxruntime(classifier: Classifier, path: Path) -> FrozenRuntime | None:
+    """None where the stages cannot be exported, or the exported ones differ from torch's.
+
+    Raises WriteError where there is no room for the exported file, since there is none for features then; and
+    torch's features, which differ in the last digits, would make the run another one.
+    """
     try:
         if not path.is_file():
             write_bytes(path, _export(classifier))
@@ -119,7 +135,7 @@ def _open_onnxruntime(classifier: Classifier, folder: Path) -> FrozenRuntime | N
     except WriteError:
         raise
     except Exception as error:  # whatever torch.export or onnxruntime cannot do, torch can
-        logging.getLogger(__name__).info("onnxruntime cannot run %s: %s", encoder.name, error)
+        logging.getLogger(__name__).info("onnxruntime cannot run %s: %s", classifier.encoder.name, error)
         return None
 
 

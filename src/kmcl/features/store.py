@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from kmcl.data.sampling import EvaluationPlan, SamplePlan, TrainingPlan
 from kmcl.data.source_cache import cache_folder
 from kmcl.encoders.stages import digest_of
 from kmcl.errors import InputError
-from kmcl.features.runtime import FrozenRuntime, open_runtime
+from kmcl.features.runtime import FrozenRuntime, FrozenRuntimes
 from kmcl.features.views import CHUNK_IMAGES, CachedBatchMaker, ChunkPlan, Features, Indices, ViewImages
 from kmcl.models.classifier import Classifier
 from kmcl.progress import WorkProgress
@@ -64,7 +65,8 @@ class FeatureCache:
                 `features` in the user's cache folder).
     num_views:  augmented views of each training image, at least 1.
     console:    where progress and waiting for another process are reported.
-    runtime:    what runs the frozen stages, see `frozen_runtime`.
+    runtime:    what runs the frozen stages, see `kmcl.features.runtime`.
+    runtimes:   where it may be open already.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class FeatureCache:
         console: Console,
         device: str = "cpu",
         runtime: RuntimeName = "torch",
+        runtimes: FrozenRuntimes | None = None,
     ) -> None:
         if num_views < 1:
             raise InputError(f"num_views must be at least 1; got {num_views}")
@@ -85,7 +88,10 @@ class FeatureCache:
         self._loading = loading
         self._console = console
         self._device = device
-        self._runtime_name = runtime
+        self._runtime_name, self._runtimes = runtime, runtimes or FrozenRuntimes()
+        self._files: dict[tuple[int, str, int], PartedChunkFile] = {}
+        self._opened: dict[Path, tuple[FileRows, dict[int, str]]] = {}
+        self._splits: dict[int, Split] = {}
         self._folder = loading.cache_dir or cache_folder() / "features"
         self._num_computed = 0
         self._seconds = 0.0
@@ -182,19 +188,34 @@ class FeatureCache:
         augmented = ViewImages(split, self._loading.augmentation, self._loading)
         views = [plain, *[augmented] * (num_views - 1)]
         files = [self._file(images, view, f"{name}, view {view + 1}") for view, images in enumerate(views)]
-        announce_space(self._console, name, files)
+        if missing := [file for file in files if file.path not in self._opened]:
+            announce_space(self._console, name, missing)
         unreadable: dict[int, str] = {}
         for view, (file, images) in enumerate(zip(files, views, strict=True)):
+            if file.path in self._opened:
+                unreadable |= self._opened[file.path][1]
+                continue
             what = f"features of {name}" + (f", view {view + 1} of {num_views}" if num_views > 1 else "")
             with WorkProgress(self._console, what, len(split)) as progress, advising_on_space():
-                unreadable |= file.complete_together(
+                found = file.complete_together(
                     partial(self._compute, images, view, progress),
                     *process,
                     on_wait=progress.wait_for_another,
                 )
-        return [file.rows() for file in files], unreadable
+            self._opened[file.path] = file.rows(), found
+            unreadable |= found
+        return [self._opened[file.path][0] for file in files], unreadable
 
     def _file(self, images: ViewImages, view: int, what: str) -> PartedChunkFile:
+        """The file of a view, whose name takes decoding some of its images once."""
+        split = images.split
+        key = id(split), images.augmentation, view
+        if key not in self._files:
+            self._splits[id(split)] = split  # no other has its id while it is kept
+            self._files[key] = self._name_file(images, view, what)
+        return self._files[key]
+
+    def _name_file(self, images: ViewImages, view: int, what: str) -> PartedChunkFile:
         identity = {
             "format": FORMAT,
             **images.identity,
@@ -233,11 +254,12 @@ class FeatureCache:
 
     @cached_property
     def _runtime(self) -> FrozenRuntime:
-        return open_runtime(self._runtime_name, self._classifier, self._device, self._folder)
+        return self._runtimes.open(self._runtime_name, self._classifier, self._device, self._folder)
 
     def close(self) -> None:
         """Release what runs the frozen stages, and its memory; it is opened again where it is needed."""
         self.__dict__.pop("_runtime", None)
+        self._runtimes.close()
 
     def _features(self, images: torch.Tensor) -> Features:
         features = self._runtime(images)

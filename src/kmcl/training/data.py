@@ -18,6 +18,7 @@ from kmcl.data.loading import BatchLoader, LoaderSettings, make_eval_loader, mak
 from kmcl.data.selection import select
 from kmcl.data.target_pairs import count_images, has_any
 from kmcl.errors import InputError
+from kmcl.features.runtime import FrozenRuntimes
 from kmcl.features.store import FeatureCache
 from kmcl.losses.unknown_labels import UnknownTreatment, complete_targets, weak_negative_weight
 from kmcl.methods import LossTerms
@@ -46,6 +47,7 @@ class RunData:
         classifier: Classifier,
         console: Console,
         device: str,
+        runtimes: FrozenRuntimes | None = None,
     ) -> None:
         self.dataset = dataset
         train_targets = dataset.splits["train"].targets
@@ -58,7 +60,13 @@ class RunData:
         self._cache: FeatureCache | None = None
         if views := settings.encoder.cached_views:
             self._cache = FeatureCache(
-                classifier, self._loading(), views, console, device, settings.encoder.feature_runtime
+                classifier,
+                self._loading(),
+                views,
+                console,
+                device,
+                settings.encoder.feature_runtime,
+                runtimes,
             )
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from kmcl.data.source_cache import cache_folder
 from kmcl.encoders import open_encoder
 from kmcl.encoders.weights import default_weights
 from kmcl.errors import InputError, suggest
-from kmcl.features.runtime import FrozenRuntime, open_runtime
+from kmcl.features.runtime import FrozenRuntime, FrozenRuntimes
 from kmcl.models.classifier import Classifier
 from kmcl.runs.launcher import find_launched
 from kmcl.runs.planning_facts import RuntimeName
@@ -62,11 +62,13 @@ class Throughput:
 class ThisMachine:
     """Measures this machine, for a plan.
 
-    folder: where exported stages are kept, so that they are exported once
+    folder:   where exported stages are kept, so that they are exported once
+    runtimes: what was timed last is open, for the run
     """
 
     device: str
     folder: Path
+    runtimes: FrozenRuntimes = field(default_factory=FrozenRuntimes)
 
     @classmethod
     def of(cls, settings: TrainingSettings) -> ThisMachine | None:
@@ -100,7 +102,7 @@ class ThisMachine:
         names: tuple[RuntimeName, ...] = ("torch", "onnxruntime")
         opened_before: FrozenRuntime | None = None
         for name in names:
-            runtime = open_runtime(name, classifier, self.device, self.folder)
+            runtime = self.runtimes.open(name, classifier, self.device, self.folder)
             if opened_before is not None and type(runtime) is type(opened_before):
                 continue  # there is no onnxruntime for it
             opened_before = runtime

@@ -150,7 +150,7 @@ def prepare(plan: Plan, folder: RunFolder, io: RunIO) -> Prepared:
     if opened.input_size:  # not of feature vectors
         settings = with_changes(settings, {"image_size": opened.input_size})
     device = device_of(settings)
-    data = RunData(dataset, settings, classifier, io.console, device)
+    data = RunData(dataset, settings, classifier, io.console, device, plan.runtimes)
     return Prepared(
         folder, io, settings, options, classifier, description, parts, data, clock, decisions, device
     )

@@ -15,13 +15,14 @@ from kmcl.data.vectors import feature_dim
 from kmcl.encoders.offline_weights import PACKAGES
 from kmcl.encoders.timm_encoder import count_stages, own_size
 from kmcl.encoders.weights import default_weights
+from kmcl.features.runtime import FrozenRuntimes
 from kmcl.runs.dataset import absolute_paths, open_whole, take_part
 from kmcl.runs.launcher import is_first_process, with_launched_processes
 from kmcl.runs.planning_facts import Facts, Machine
 from kmcl.runs.recipes import choose_settings
 from kmcl.runs.resolution import Given, with_changes
 from kmcl.runs.settings import TrainingSettings
-from kmcl.training.machine import check_accelerator, device_of
+from kmcl.training.machine import ThisMachine, check_accelerator, device_of
 from kmcl.training.sharding import check_sharding
 from kmcl.training.tracking import check_tracking
 
@@ -44,12 +45,14 @@ class Plan:
     settings: complete, but for `settings.recipe.to_choose`
     facts:    about the data, with the part of train that is trained on
     reason:   what the recipe chose and why
+    runtimes: what runs frozen stages, as it was timed
     began:    in `time.monotonic()`, when its budget began
     """
 
     settings: TrainingSettings
     facts: Facts
     reason: str = ""
+    runtimes: FrozenRuntimes = field(default_factory=FrozenRuntimes)
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -66,7 +69,9 @@ def make_plan(given: Given, machine: Machine | None = None, dataset: Dataset | N
     began = time.monotonic()
     start = plan_of(given.checked, dataset)
     choice = choose_settings(given.values, start.facts, machine)
-    return Plan(given.complete(start.settings, choice.values), start.facts, choice.reason, began)
+    settings = given.complete(start.settings, choice.values)
+    runtimes = machine.runtimes if isinstance(machine, ThisMachine) else FrozenRuntimes()
+    return Plan(settings, start.facts, choice.reason, runtimes, began)
 
 
 def plan_of(settings: TrainingSettings, dataset: Dataset | None = None) -> Plan:
