@@ -347,7 +347,7 @@ def test_the_service_has_the_same_settings(world: World, monkeypatch):
         opened.close()
         served.append({"settings": settings, "labels": predictor.labels, **others})
 
-    monkeypatch.setattr("kmcl.serving.service.server.serve", keep)
+    monkeypatch.setattr("kmcl.serving.service.server.serve_until_stopped", keep)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

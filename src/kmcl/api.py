@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kmcl.errors import InputError
+from kmcl.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,20 +22,22 @@ if TYPE_CHECKING:
     from kmcl.data.describe import Description
     from kmcl.evaluation import Evaluation, Predictions
     from kmcl.interop.released import ImportedModel
-    from kmcl.labelling import AddedLabel, Corrections
-    from kmcl.labelling.audit_page import WrittenAudit
-    from kmcl.labelling.chosen_files import Selection
+    from kmcl.labelling import AddedLabel
+    from kmcl.labelling.audit_page import audit
+    from kmcl.labelling.chosen_files import select
+    from kmcl.labelling.findings_table import correct
     from kmcl.models import ComparedComplexity, MeasuredMethod
     from kmcl.reports.evaluation_tables import EvaluatedRuns
     from kmcl.reports.figure_files import Drawn
-    from kmcl.reports.monitor import Monitored
+    from kmcl.reports.monitor import monitor
     from kmcl.runs.evaluation import RunEvaluation
     from kmcl.runs.folder import RunFolder
     from kmcl.runs.resolution import Given
     from kmcl.runs.settings import TrainingSettings
     from kmcl.serving import Predictor
-    from kmcl.serving.export import WrittenExport
-    from kmcl.serving.prediction_run import PredictionRun
+    from kmcl.serving.export import export
+    from kmcl.serving.prediction_run import predict
+    from kmcl.serving.service.server import serve
     from kmcl.studies.results import StudyResult
 
 __all__ = [
@@ -83,6 +86,9 @@ class Run:
     """
 
     path: Path
+
+    def __fspath__(self) -> str:
+        return str(self.path)
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -389,57 +395,6 @@ def compare(
     return run_drawn_study(plan, folder or default_folder(plan), jobs=jobs, console=_console(progress))
 
 
-def predict(
-    run: str | Path | Run,
-    sources: str | Path | Sequence[str | Path],
-    *,
-    output: str | Path | None = None,
-    form: Literal["table", "csv", "json"] | None = None,
-    wide: bool = False,
-    part: str | None = None,
-    batch_size: int | None = None,
-    engine: str = "auto",
-    sigma: bool = False,
-    features: bool = False,
-    guarantee: str | None = None,
-    abstain: float | None = None,
-    progress: bool = True,
-) -> PredictionRun:
-    """Predict files into a file, or as text; for predictions in memory there is `kmcl.load(run).predict`.
-
-    run:     a run or model folder, a hub model or an .onnx file
-    sources: images, folders, patterns, lists of paths, datasets, tar files
-    output:  the file; its form follows its ending, and what was interrupted goes on. Without it the text is
-             printed, in the given `form`
-    wide:    one row per image and one column per label
-    part:    "3/64": the share of this process, where 64 write the output together
-    engine, batch_size: what computes the model, and how many images at once
-    sigma, features: add these numbers
-    guarantee: a rate that the thresholds keep, as in "recall=0.9"
-    abstain: the share of decisions that are left to a person
-
-    `num_unreadable` of the result counts images that could not be read.
-    """
-    from kmcl.serving.engine_choice import Engine
-    from kmcl.serving.prediction_run import predict_files
-
-    return predict_files(
-        _path(run),
-        _texts(sources),
-        _given_path(output),
-        form=form,
-        wide=wide,
-        part=part,
-        batch_size=batch_size,
-        engine=Engine(engine),
-        sigma=sigma,
-        features=features,
-        guarantee=guarantee,
-        abstain=abstain,
-        console=_errors(progress),
-    )
-
-
 def report(
     runs: str | Path | Run | Sequence[str | Path | Run],
     *,
@@ -524,149 +479,12 @@ def draw_similarity(*, output: str | Path = "figures") -> Drawn:
     return draw_to_folder(similarity_picture(), Path(output))
 
 
-def export(
-    run: str | Path | Run,
-    *,
-    output: str | Path | None = None,
-    int8: bool = False,
-    images: int | None = None,
-    triton: str | Path | None = None,
-    bentoml: str | Path | None = None,
-    guarantee: str | None = None,
-) -> WrittenExport:
-    """Write a model to one ONNX file and check it on images.
-
-    output: the file; model.onnx in the run if not given
-    int8:   8-bit weights: smaller, but inexact
-    images: of the check, at most; 500 if not given, 5000 with int8
-    triton, bentoml: folders to write what these servers need as well
-    guarantee: a rate that the thresholds keep, as in "recall=0.9"
-    """
-    from kmcl.serving.export import export_for_people
-
-    return export_for_people(
-        _path(run),
-        _given_path(output),
-        int8=int8,
-        images=images,
-        triton=_given_path(triton),
-        bentoml=_given_path(bentoml),
-        guarantee=guarantee,
-    )
-
-
 def push(run: str | Path | Run, repository: str, *, private: bool = False, message: str | None = None) -> str:
     """Publish a model with its card on the Hugging Face hub, as OWNER/NAME; returns the commit's address."""
     from kmcl.serving.hub import push as push_model
     from kmcl.serving.loading import load_in_torch
 
     return push_model(load_in_torch(_path(run)), repository, private=private, message=message)
-
-
-def serve(
-    run: str | Path | Run,
-    *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    engine: str = "auto",
-    guarantee: str | None = None,
-    abstain: float | None = None,
-    allowed_hosts: Sequence[str] = (),
-    trusted_proxies: Sequence[str] = (),
-    timeout: float | None = None,
-    label_studio: bool = False,
-    label_studio_url: str | None = None,
-    label_studio_token: str | None = None,
-    label_studio_files: str | Path | None = None,
-    access_log: bool = False,
-    progress: bool = True,
-    **limits: Any,
-) -> None:
-    """Serve a model over HTTP until SIGINT or SIGTERM.
-
-    run:     a run or model folder, a hub model or an .onnx file
-    allowed_hosts, trusted_proxies: besides this machine's own
-    timeout: of a request in seconds; 30 if not given, 90 with label_studio
-    label_studio: be a backend of Label Studio too, whose images are on the server `label_studio_url`, asked
-             with `label_studio_token`, or in the folder `label_studio_files`
-    limits:  any other of `kmcl.serving.service.settings.ServiceSettings`, as in max_images=8
-    """
-    from kmcl.serving.engine_choice import Engine
-    from kmcl.serving.service.server import serve_model
-    from kmcl.serving.service.settings import LABEL_STUDIO_SECONDS, ServiceSettings
-    from kmcl.serving.service.task_images import TaskImages
-
-    files = _given_path(label_studio_files)
-    if files is not None and not label_studio:
-        raise InputError("--label-studio-files needs --label-studio")
-    usual = LABEL_STUDIO_SECONDS if label_studio else ServiceSettings.timeout_seconds
-    serve_model(
-        _path(run),
-        host=host,
-        port=port,
-        engine=Engine(engine),
-        guarantee=guarantee,
-        abstain=abstain,
-        names=allowed_hosts,
-        proxies=trusted_proxies,
-        label_studio=TaskImages.at(label_studio_url, label_studio_token, files) if label_studio else None,
-        access_log=access_log,
-        console=_errors(progress),
-        timeout_seconds=usual if timeout is None else timeout,
-        **limits,
-    )
-
-
-def monitor(
-    run: str | Path | Run,
-    files: str | Path | Sequence[str | Path],
-    *,
-    output: str | Path | None = None,
-    false_alarms: float = 0.01,
-    group: str | None = None,
-) -> Monitored:
-    """Compare new predictions, files that `predict` wrote, with those of val.
-
-    output:       folder; RUN/monitor if not given
-    false_alarms: probability of any alarm where nothing has changed
-    group:        a pattern for the part of a file name that is its group; one image of each is compared
-    """
-    from kmcl.reports.monitor import write_monitor
-
-    folder = _given_path(output) or _path(run) / "monitor"
-    return write_monitor(_path(run), [Path(file) for file in _texts(files)], folder, false_alarms, group)
-
-
-def select(
-    run: str | Path | Run,
-    images: str | Path | Sequence[str | Path],
-    *,
-    count: int = 100,
-    strategy: Literal["spread", "uncertain", "random"] = "spread",
-    output: str | Path = "to-label",
-    url_prefix: str | None = None,
-    url_root: str | Path | None = None,
-    seed: int = 0,
-    progress: bool = True,
-) -> Selection:
-    """Choose the images to label next; writes a table, tasks of Label Studio and a contact sheet.
-
-    url_prefix: where Label Studio finds the images, before their paths; its local files if not given
-    url_root:   the folder that these paths start from
-    """
-    from kmcl.labelling.chosen_files import select_images
-
-    return select_images(
-        _path(run),
-        _texts(images),
-        Path(output),
-        count=count,
-        strategy=strategy,
-        url_prefix=url_prefix,
-        url_root=_given_path(url_root),
-        seed=seed,
-        console=_errors(progress),
-    )
 
 
 @dataclass(frozen=True)
@@ -844,38 +662,18 @@ def shard_data(
         return write(dataset, Path(folder), images, on_image)
 
 
-def audit(
-    data: str | Path,
-    *,
-    options: Mapping[str, Any] | None = None,
-    run: str | Path | Run | None = None,
-    count: int = 200,
-    output: str | Path = "audit",
-    seed: int = 0,
-    progress: bool = True,
-) -> WrittenAudit:
-    """Find labels that are likely wrong or missing; writes a page to decide about them, and a table.
+_HOMES = {
+    "audit": "kmcl.labelling.audit_page",
+    "correct": "kmcl.labelling.findings_table",
+    "export": "kmcl.serving.export",
+    "monitor": "kmcl.reports.monitor",
+    "predict": "kmcl.serving.prediction_run",
+    "select": "kmcl.labelling.chosen_files",
+    "serve": "kmcl.serving.service.server",
+}
+"""The actions that are a function of one package, each with its module."""
 
-    run:   whose encoder compares the images; a pretrained one if not given
-    count: findings, and as many near-duplicates at most
-    """
-    from kmcl.labelling.audit_page import write_audit
-
-    source = None if run is None else _path(run)
-    return write_audit(str(data), options or {}, source, count, Path(output), seed, _errors(progress))
-
-
-def correct(
-    data: str | Path,
-    decisions: str | Path,
-    output: str | Path,
-    *,
-    options: Mapping[str, Any] | None = None,
-) -> Corrections:
-    """Write the labels of a dataset with the suggestions of an audit that the table `decisions` accepts."""
-    from kmcl.labelling.findings_table import write_corrected
-
-    return write_corrected(str(data), options or {}, Path(decisions), Path(output))
+__getattr__ = lazy_names(__name__, _HOMES)
 
 
 def _path(run: str | Path | Run) -> Path:
@@ -950,6 +748,6 @@ def _console(progress: bool) -> Any:
 
 
 def _errors(progress: bool) -> Any:
-    from rich.console import Console
+    from kmcl.progress import error_console
 
-    return Console(stderr=True, quiet=not progress)
+    return error_console(progress)

@@ -11,6 +11,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 SECONDS_BETWEEN_LINES = 30.0
 
 
+def error_console(progress: bool) -> Console:
+    """Standard error, for messages and progress; or nothing."""
+    return Console(stderr=True, quiet=not progress)
+
+
 def say(console: Console, sentence: str) -> None:
     """Print a sentence as it is: names of files in it are not wrapped, coloured or taken for markup."""
     console.print(sentence, soft_wrap=True, highlight=False, markup=False, emoji=False)

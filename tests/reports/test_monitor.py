@@ -21,7 +21,7 @@ from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.predictions import Predictions
 from kmcl.models.folder import ModelDescription, save_description
 from kmcl.options import read_options
-from kmcl.reports.monitor import monitor
+from kmcl.reports.monitor import compare_with_val
 from kmcl.reports.prediction_files import read_predictions
 from kmcl.serving import ImagePrediction, LabelPrediction
 from kmcl.serving.prediction_files import FORM_OF_SUFFIX, PredictionFiles
@@ -148,12 +148,12 @@ def test_several_files_are_one_batch(tmp_path: Path):
 
 
 def test_a_shift_is_found_and_none_where_there_is_none(run: Path, tmp_path: Path):
-    same, _ = monitor(run, [write(tmp_path / "a.jsonl", draw(150, seed=2))])
+    same, _ = compare_with_val(run, [write(tmp_path / "a.jsonl", draw(150, seed=2))])
     assert not same.found
     assert len(same.checks) == 10
-    blurred, _ = monitor(run, [write(tmp_path / "c.jsonl", draw(150, seed=2, moved=0.8))])
+    blurred, _ = compare_with_val(run, [write(tmp_path / "c.jsonl", draw(150, seed=2, moved=0.8))])
     assert [check.what for check in blurred.found] == ["mean of feature 2"]
-    moved, _ = monitor(run, [write(tmp_path / "b.jsonl", draw(150, seed=2, shift=1.5))])
+    moved, _ = compare_with_val(run, [write(tmp_path / "b.jsonl", draw(150, seed=2, shift=1.5))])
     assert {check.label for check in moved.found} == {"hot, dog"}
 
 
@@ -179,13 +179,13 @@ def test_one_image_of_each_group_is_compared(form: str, run: Path, tmp_path: Pat
     many = [with_patients(found, number) for number, found in enumerate(once)]
     many[0].save(folder / "predictions" / "val.npz")
     new = write(tmp_path / form, many[1])
-    grouped, _ = monitor(folder, [new], group="^[0-9]+")
-    single, _ = monitor(run, [write(tmp_path / f"single-{form}", once[1])])
+    grouped, _ = compare_with_val(folder, [new], group="^[0-9]+")
+    single, _ = compare_with_val(run, [write(tmp_path / f"single-{form}", once[1])])
     assert (grouped.num_val, grouped.num_new) == (200, 150)
     np.testing.assert_allclose(
         [check.p_value for check in grouped.checks], [check.p_value for check in single.checks], rtol=1e-9
     )
-    ignored, _ = monitor(folder, [new])
+    ignored, _ = compare_with_val(folder, [new])
     assert ignored.num_new == 600
     assert len(ignored.found) > len(grouped.found)
 
@@ -261,7 +261,7 @@ def test_a_run_whose_val_has_no_features_is_compared_without_them(run: Path, tmp
     older = tmp_path / "older"
     shutil.copytree(run, older)
     replace(draw(200, seed=0), feature_summary=None).save(older / "predictions" / "val.npz")
-    drift, _ = monitor(older, [write(tmp_path / "a.jsonl", draw(150, seed=2))])
+    drift, _ = compare_with_val(older, [write(tmp_path / "a.jsonl", draw(150, seed=2))])
     assert drift.not_compared == ("feature means",)
     assert len(drift.checks) == 8
 
@@ -282,10 +282,10 @@ def test_files_that_are_no_predictions_of_the_model_are_refused(run: Path, tmp_p
     ):
         change.to_csv(tmp_path / "bad.csv", index=False)
         with pytest.raises(InputError, match=message):
-            monitor(run, [tmp_path / "bad.csv"])
+            compare_with_val(run, [tmp_path / "bad.csv"])
     good.assign(feature_3=1.0).to_csv(tmp_path / "three.csv", index=False)
     with pytest.raises(InputError, match=r"three.csv: has 3 features, and .*wide.csv has 2"):
-        monitor(run, [tmp_path / "wide.csv", tmp_path / "three.csv"])
+        compare_with_val(run, [tmp_path / "wide.csv", tmp_path / "three.csv"])
     long = pd.read_csv(write(tmp_path / "long.csv", draw(5, seed=4)))
     pd.concat([long, long]).to_csv(tmp_path / "twice.csv", index=False)
     (tmp_path / "broken.json").write_text('[{"image": "a"')
@@ -303,7 +303,7 @@ def test_files_that_are_no_predictions_of_the_model_are_refused(run: Path, tmp_p
         ("a.txt", "a.txt: must end with one of .csv, .json, .jsonl, .parquet"),
     ):
         with pytest.raises(InputError, match=message):
-            monitor(run, [tmp_path / name])
+            compare_with_val(run, [tmp_path / name])
     result = invoke(run, tmp_path / "wide.csv", "--false-alarms", "0")
     assert isinstance(result.exception, InputError)
     assert "false_alarm_rate must be above 0 and below 1; got 0" in str(result.exception)

@@ -179,9 +179,9 @@ def test_serve_leaves_what_val_says_to_a_person(run: Path, monkeypatch):
     )
     monkeypatch.setattr("kmcl.serving.service.server.with_engine", lambda loaded, *others: loaded)
     monkeypatch.setattr("kmcl.serving.service.server.open_socket", lambda host, port: None)
-    monkeypatch.setattr("kmcl.serving.service.server.allowed_hosts", lambda *others: None)
+    monkeypatch.setattr("kmcl.serving.service.server.answered_hosts", lambda *others: None)
     monkeypatch.setattr(
-        "kmcl.serving.service.server.serve", lambda *others, **options: served.update(options)
+        "kmcl.serving.service.server.serve_until_stopped", lambda *others, **options: served.update(options)
     )
     CliRunner().invoke(make_app(), ["serve", str(run), "--abstain", "0.1"], catch_exceptions=False)
     assert served["cutoff"] == choose_cutoff(rules, VAL, 0.1)

@@ -13,6 +13,14 @@ from kmcl.errors import InputError
 
 SHOWN_FILES = 10
 
+GivenPaths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+"""Files, folders or patterns: one of them or several."""
+
+
+def path_texts(paths: GivenPaths) -> list[str]:
+    """One path or several as a list of texts."""
+    return [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+
 
 @dataclass
 class LeftOut:

@@ -6,6 +6,7 @@ label) whose target is unknown or ignored is excluded from all of them.
 
 from kmcl.evaluation.bootstrap import BootstrapInterval, PairedDifference, bootstrap_map, compare_map
 from kmcl.evaluation.decisions import DecisionMetrics
+from kmcl.evaluation.drift import Check, Drift
 from kmcl.evaluation.frequency import FrequencyGroup
 from kmcl.evaluation.guarantee import Guarantee, GuaranteeWish
 from kmcl.evaluation.image_ranking import ImageRanking
@@ -18,8 +19,10 @@ from kmcl.evaluation.thresholds import LabelThresholds, choose_thresholds
 
 __all__ = [
     "BootstrapInterval",
+    "Check",
     "DecisionMetrics",
     "Decisions",
+    "Drift",
     "Evaluation",
     "FrequencyGroup",
     "Guarantee",

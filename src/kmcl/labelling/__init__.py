@@ -3,6 +3,8 @@ new labels for a trained model.
 """
 
 from kmcl.labelling.audit import Audit, Finding, audit_dataset
+from kmcl.labelling.audit_page import WrittenAudit
+from kmcl.labelling.chosen_files import Selection
 from kmcl.labelling.findings_table import Corrections, correct_labels
 from kmcl.labelling.image_features import FeatureExtractor, ImageFeatures, pretrained_extractor
 from kmcl.labelling.label_addition import AddedLabel, add_label
@@ -17,6 +19,8 @@ __all__ = [
     "FeatureExtractor",
     "Finding",
     "ImageFeatures",
+    "Selection",
+    "WrittenAudit",
     "add_label",
     "audit_dataset",
     "choose_images",

@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
+from os import PathLike, fspath
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from rich.console import Console
 
@@ -23,7 +25,7 @@ from kmcl.errors import InputError
 from kmcl.labelling.audit import Audit, Finding, audit_dataset, percent
 from kmcl.labelling.findings_table import COLUMNS, finding_cells, findings_to_csv, source_file
 from kmcl.labelling.image_features import FeatureExtractor, pretrained_extractor, vector_extractor
-from kmcl.progress import say
+from kmcl.progress import error_console, say
 from kmcl.reports.figure_files import data_uri
 from kmcl.reports.html_document import html_document
 from kmcl.reports.thumbnails import encode, short_name
@@ -170,24 +172,28 @@ class WrittenAudit:
         return f"{percent(finding.probability)}  {name}: {finding.reasons[0]}"
 
 
-def write_audit(
-    data: str,
-    options: Mapping[str, object],
-    run: Path | None,
-    count: int,
-    folder: Path,
-    seed: int,
-    console: Console,
+def audit(
+    data: str | PathLike[str],
+    *,
+    options: Mapping[str, Any] | None = None,
+    run: str | PathLike[str] | None = None,
+    count: int = 200,
+    output: str | PathLike[str] = "audit",
+    seed: int = 0,
+    progress: bool = True,
 ) -> WrittenAudit:
-    """Audit a dataset; write the page and the table of findings into a folder.
+    """Find labels that are likely wrong or missing; writes a page to decide about them, and a table.
 
-    run: whose encoder compares the images; a pretrained one if there is none
+    run:   whose encoder compares the images; a pretrained one if not given
+    count: findings, and as many near-duplicates at most
     """
-    dataset = open_dataset(data, **options)
+    dataset = open_dataset(data, **(options or {}))
     everything = join_splits(dataset)
     width = feature_dim(dataset)
-    audit = audit_dataset(dataset, _extractor(run, console, width), count, seed, on_step=console.print)
-    source = source_file(data)
+    console, folder = error_console(progress), Path(output)
+    extractor = _extractor(None if run is None else Path(run), console, width)
+    result = audit_dataset(dataset, extractor, count, seed, on_step=console.print)
+    source = source_file(fspath(data))
     in_files = width is None and Path(everything.images.name(0)).is_file()
     try:
         table = list(table_cells(dataset, None if source is None else source.parent)) if in_files else None
@@ -196,21 +202,21 @@ def write_audit(
         table = None
     advice = "" if source is None else f"corrected.csv belongs beside {source.name}: its paths start there. "
     written = "corrected.csv" if width is None else "corrected.npz"
-    command = f"kmcl data correct {data} decisions.csv --output {written}"
+    command = f"kmcl data correct {fspath(data)} decisions.csv --output {written}"
     footer = (
         f"{advice}The command {command} makes the same table from decisions.csv."
         if width is None
         else f"The command {command} applies decisions.csv."
     )
-    page = audit_page(audit, f"Labels of {dataset.name}", everything, table, footer)
+    page = audit_page(result, f"Labels of {dataset.name}", everything, table, footer)
     path = folder / "audit.html"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / "findings.csv", findings_to_csv(audit, everything))
+        write_text(folder / "findings.csv", findings_to_csv(result, everything))
         write_text(path, page)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from error
-    return WrittenAudit(audit, everything, path)
+    return WrittenAudit(result, everything, path)
 
 
 def _extractor(run: Path | None, console: Console, feature_dim: int | None) -> FeatureExtractor:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 
 from kmcl.data import Dataset
 from kmcl.data.files import decode_image
-from kmcl.data.image_paths import find_images
+from kmcl.data.image_paths import GivenPaths, find_images, path_texts
 from kmcl.data.readers.labelstudio import CONFIG
 from kmcl.data.writers.labelstudio import LOCAL_FILES, labeling_interface
 from kmcl.errors import InputError
 from kmcl.evaluation.unfamiliarity import UNFAMILIAR_FROM
 from kmcl.labelling.label_studio_tasks import make_task
 from kmcl.labelling.next_images import Chosen, ChosenImage, choose_images, chosen_to_csv
-from kmcl.progress import say
+from kmcl.progress import error_console, say
 from kmcl.reports.blocks import Gallery, Section, Text, Thumbnail
 from kmcl.reports.page import write_page
 from kmcl.reports.thumbnails import encode, short_name
@@ -41,28 +43,34 @@ class Selection:
     page: Path
 
 
-def select_images(
-    run: Path,
-    images: Sequence[str],
-    folder: Path,
+def select(
+    run: str | PathLike[str],
+    images: GivenPaths,
     *,
-    count: int,
-    strategy: str,
-    url_prefix: str | None,
-    url_root: Path | None,
-    seed: int,
-    console: Console,
+    count: int = 100,
+    strategy: Literal["spread", "uncertain", "random"] = "spread",
+    output: str | PathLike[str] = "to-label",
+    url_prefix: str | None = None,
+    url_root: str | PathLike[str] | None = None,
+    seed: int = 0,
+    progress: bool = True,
 ) -> Selection:
-    """Choose images for a run or a model and write them into a folder; see `kmcl.api.select`."""
-    found = find_images(images).images
-    predictor = load_in_torch(run)
+    """Choose the images to label next; writes a table, tasks of Label Studio and a contact sheet.
+
+    url_prefix: where Label Studio finds the images, before their paths; its local files if not given
+    url_root:   the folder that these paths start from
+    """
+    found = find_images(path_texts(images)).images
+    console, path, folder = error_console(progress), Path(run), Path(output)
+    predictor = load_in_torch(path)
     predictor.refuse_vectors("kmcl select")
-    chosen = choose_images(predictor, found, _dataset_of(run, console), count, strategy, console, seed)
-    name = run.resolve().name
+    chosen = choose_images(predictor, found, _dataset_of(path, console), count, strategy, console, seed)
+    name = path.resolve().name
     prefix = LOCAL_FILES if url_prefix is None else url_prefix
+    root = None if url_root is None else Path(url_root)
     labels = predictor.labels
     tasks = [
-        make_task(one.path, url_root, prefix, labels, one.probabilities, one.present, name)
+        make_task(one.path, root, prefix, labels, one.probabilities, one.present, name)
         for one in chosen.images
     ]
     try:

@@ -6,8 +6,9 @@ import csv
 import io
 from collections.abc import Mapping
 from dataclasses import replace
+from os import PathLike, fspath
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kmcl.data import open_dataset
 from kmcl.data.dataset import Dataset, Split
@@ -88,11 +89,18 @@ def correct_labels(dataset: Dataset, path: Path) -> Corrections:
     return Corrections(replace(dataset, splits=splits), counts[ACCEPT], counts[REJECT], counts[""])
 
 
-def write_corrected(data: str, options: Mapping[str, object], decisions: Path, output: Path) -> Corrections:
-    """Write the labels of a dataset with the accepted suggestions: a table, or a file of feature vectors."""
-    dataset = open_dataset(data, **options)
-    if output.exists() and output.resolve() == (source_file(data) or Path()).resolve():
-        raise InputError(f"{output}: is the dataset itself; choose another file for --output")
+def correct(
+    data: str | PathLike[str],
+    decisions: str | PathLike[str],
+    output: str | PathLike[str],
+    *,
+    options: Mapping[str, Any] | None = None,
+) -> Corrections:
+    """Write the labels of a dataset with the suggestions of an audit that the table `decisions` accepts."""
+    file = Path(output)
+    dataset = open_dataset(data, **(options or {}))
+    if file.exists() and file.resolve() == (source_file(fspath(data)) or Path()).resolve():
+        raise InputError(f"{file}: is the dataset itself; choose another file for --output")
     of_vectors = feature_dim(dataset) is not None
     first = next(split.images.name(0) for split in dataset.splits.values() if len(split))
     if not of_vectors and not Path(first).is_file():
@@ -100,14 +108,14 @@ def write_corrected(data: str, options: Mapping[str, object], decisions: Path, o
             f"{first}: is no image file, which a table needs; write the images with kmcl data convert, and "
             "audit the table it writes"
         )
-    corrected = correct_labels(dataset, decisions)
+    corrected = correct_labels(dataset, Path(decisions))
     try:
         if of_vectors:
-            write_vectors(corrected.dataset, output)
+            write_vectors(corrected.dataset, file)
         else:
-            write_table(corrected.dataset, output, output.parent)
+            write_table(corrected.dataset, file, file.parent)
     except OSError as error:
-        raise InputError(f"{output}: cannot be written: {error.strerror or error}") from error
+        raise InputError(f"{file}: cannot be written: {error.strerror or error}") from error
     return corrected
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
 
 from kmcl.data.groups import units_of_rows
+from kmcl.data.image_paths import GivenPaths, path_texts
 from kmcl.evaluation.drift import (
     FALSE_ALARM_RATE,
     Check,
@@ -45,7 +47,7 @@ SEVERAL_OF_A_GROUP = (
 )
 
 
-def monitor(
+def compare_with_val(
     run: Path, files: Sequence[Path], false_alarm_rate: float = FALSE_ALARM_RATE, group: str | None = None
 ) -> tuple[Drift, list[Section]]:
     """Compare files of `kmcl predict` with the run's predictions of val; returns the page's sections too.
@@ -79,15 +81,27 @@ class Monitored:
         return describe_check(check)
 
 
-def write_monitor(
-    run: Path, files: Sequence[Path], folder: Path, false_alarm_rate: float, group: str | None
+def monitor(
+    run: str | PathLike[str],
+    files: GivenPaths,
+    *,
+    output: str | PathLike[str] | None = None,
+    false_alarms: float = FALSE_ALARM_RATE,
+    group: str | None = None,
 ) -> Monitored:
-    """Compare as `monitor` does, and write page and JSON into a folder."""
-    drift, sections = monitor(run, files, false_alarm_rate, group)
+    """Compare new predictions, files that `predict` wrote, with those of val.
+
+    output:       folder; RUN/monitor if not given
+    false_alarms: probability of any alarm where nothing has changed
+    group:        a pattern for the part of a file name that is its group; one image of each is compared
+    """
+    path = Path(run)
+    folder = path / "monitor" if output is None else Path(output)
+    drift, sections = compare_with_val(path, [Path(file) for file in path_texts(files)], false_alarms, group)
     monitored = Monitored(drift, folder / FILE_NAME)
     write_json(folder / JSON_NAME, monitored.to_json())
     subtitle = f"{drift.num_new} new images against {drift.num_val} of val."
-    write_page(folder, FILE_NAME, f"Drift of {run.resolve().name}", subtitle, sections)
+    write_page(folder, FILE_NAME, f"Drift of {path.resolve().name}", subtitle, sections)
     return monitored
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -153,30 +154,35 @@ def export_model(predictor: Predictor, path: Path, images: Samples, *, int8: boo
     return replace(exported, path=path)
 
 
-def export_for_people(
-    source: str | Path,
-    output: Path | None,
+def export(
+    run: str | PathLike[str],
     *,
-    int8: bool,
-    images: int | None,
-    triton: Path | None,
-    bentoml: Path | None,
-    guarantee: str | None,
+    output: str | PathLike[str] | None = None,
+    int8: bool = False,
+    images: int | None = None,
+    triton: str | PathLike[str] | None = None,
+    bentoml: str | PathLike[str] | None = None,
+    guarantee: str | None = None,
 ) -> WrittenExport:
-    """Export a run, a model folder or a hub model, check it on images and write the report beside the file.
+    """Write a model to one ONNX file and check it on images.
 
-    The arguments are those of `kmcl.api.export`.
+    output: the file; model.onnx in the run if not given
+    int8:   8-bit weights: smaller, but inexact
+    images: of the check, at most; 500 if not given, 5000 with int8
+    triton, bentoml: folders to write what these servers need as well
+    guarantee: a rate that the thresholds keep, as in "recall=0.9"
     """
     if int8 and guarantee is not None:
         raise InputError("--guarantee is about the scores of the model, which --int8 changes; give one")
-    predictor = load_in_torch(source, guarantee=guarantee)
+    predictor = load_in_torch(run, guarantee=guarantee)
     if bentoml is not None:
         predictor.refuse_vectors("--bentoml")
     promised = None if int8 else predictor.rules.guarantee
-    run = Path(source)
+    folder = Path(run)
     name = "model-int8.onnx" if int8 else "model.onnx"
-    path = output or (run / name if run.is_dir() else Path(name))  # in the current folder for a hub model
-    check = find_check_images(run, predictor, images or (5000 if int8 else 500))
+    usual = folder / name if folder.is_dir() else Path(name)  # in the current folder for a hub model
+    path = usual if output is None else Path(output)
+    check = find_check_images(folder, predictor, images or (5000 if int8 else 500))
     exported = export_model(predictor, path, check.images, int8=int8)
     report = ExportReport(
         file=str(path),
@@ -195,8 +201,8 @@ def export_for_people(
     write_json(path.with_name(f"{path.name}.json"), asdict(report))
     return WrittenExport(
         report,
-        None if triton is None else write_triton_entry(path, triton),
-        None if bentoml is None else write_bentoml_service(path, bentoml),
+        None if triton is None else write_triton_entry(path, Path(triton)),
+        None if bentoml is None else write_bentoml_service(path, Path(bentoml)),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ PICKLE_SUFFIXES = {".pth", ".pt", ".ckpt", ".bin", ".pkl"}
 
 
 def load(
-    source: str | Path, encoder: nn.Module | None = None, guarantee: str | None = None
+    source: str | PathLike[str], encoder: nn.Module | None = None, guarantee: str | None = None
 ) -> ImagePredictor:
     """Load a trained model: a run folder, a model folder, `owner/name` on the model hub, or an .onnx file.
 
@@ -49,7 +50,7 @@ def load(
 
 
 def load_in_torch(
-    source: str | Path, encoder: nn.Module | None = None, guarantee: str | None = None
+    source: str | PathLike[str], encoder: nn.Module | None = None, guarantee: str | None = None
 ) -> Predictor:
     """Like `load`, for what needs the model itself; refuses an exported file."""
     folder = Path(source)
@@ -66,7 +67,7 @@ def load_in_torch(
 
 
 def load_for_people(
-    source: str | Path, guarantee: str | None, abstain: float | None, console: Console
+    source: str | PathLike[str], guarantee: str | None, abstain: float | None, console: Console
 ) -> tuple[ImagePredictor, float | None]:
     """The model, saying what its thresholds promise, and the cut-off of decisions that are left to a person.
 
@@ -97,7 +98,7 @@ def _is_exported(path: Path) -> bool:
     return path.suffix.lower() == EXPORTED_SUFFIX and not path.is_dir()
 
 
-def _fetch(source: str | Path) -> Path:
+def _fetch(source: str | PathLike[str]) -> Path:
     """The folder of a hub model; InputError where `source` is none."""
     path = Path(source)
     if path.suffix.lower() in PICKLE_SUFFIXES:
@@ -112,6 +113,6 @@ def _fetch(source: str | Path) -> Path:
 
     from kmcl.serving.hub import download, is_hub_id
 
-    if not is_hub_id(str(source)):
+    if not is_hub_id(fspath(source)):
         raise InputError(f"{path}: there is no such folder")
-    return download(str(source))
+    return download(fspath(source))

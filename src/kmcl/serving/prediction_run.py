@@ -7,13 +7,15 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import chain, islice
+from os import PathLike, fspath
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from rich.console import Console
 
+from kmcl.data.image_paths import GivenPaths, path_texts
 from kmcl.errors import InputError
-from kmcl.progress import counting_bar, say
+from kmcl.progress import counting_bar, error_console, say
 from kmcl.serving.engine import model_digest, with_engine
 from kmcl.serving.engine_choice import ENOUGH_TO_CONVERT, Engine
 from kmcl.serving.image_predictor import ImagePredictor
@@ -139,42 +141,60 @@ class PredictionRun:
             say(self._console, f"kmcl: {sentence}")
 
 
-def predict_files(
-    model: str | Path,
-    sources: Sequence[str],
-    output: Path | None,
-    *,
-    form: str | None,
-    wide: bool,
-    part: str | None,
-    batch_size: int | None,
-    engine: Engine,
-    sigma: bool,
-    features: bool,
-    guarantee: str | None,
-    abstain: float | None,
-    console: Console,
-) -> PredictionRun:
-    """Predict everything that the sources have, into a file or as text to standard output.
+class Predicted(NamedTuple):
+    """output: the file, None where the predictions were printed; num_unreadable: images that were not read"""
 
-    The arguments are those of `kmcl.api.predict`.
+    output: Path | None
+    num_unreadable: int
+
+
+def predict(
+    run: str | PathLike[str],
+    sources: GivenPaths,
+    *,
+    output: str | PathLike[str] | None = None,
+    form: str | None = None,
+    wide: bool = False,
+    part: str | None = None,
+    batch_size: int | None = None,
+    engine: str = "auto",
+    sigma: bool = False,
+    features: bool = False,
+    guarantee: str | None = None,
+    abstain: float | None = None,
+    progress: bool = True,
+) -> Predicted:
+    """Predict files into a file, or as text; for predictions in memory there is `kmcl.load(run).predict`.
+
+    run:     a run or model folder, a hub model or an .onnx file
+    sources: images, folders, patterns, lists of paths, datasets, tar files
+    output:  the file; its form follows its ending, and what was interrupted goes on. Without it the text is
+             printed, in the given `form`
+    wide:    one row per image and one column per label
+    part:    "3/64": the share of this process, where 64 write the output together
+    engine, batch_size: what computes the model, and how many images at once
+    sigma, features: add these numbers
+    guarantee: a rate that the thresholds keep, as in "recall=0.9"
+    abstain: the share of decisions that are left to a person
     """
-    written = choose_form(output, form, wide=wide)
+    file = None if output is None else Path(output)
+    written = choose_form(file, form, wide=wide)
     if abstain is not None and wide:
         raise InputError("--wide has one column per label, and no place for the decisions of --abstain")
     if features and written == "table":
         raise InputError("--features adds columns of numbers; give --output, --csv or --json with it")
-    if part is not None and output is None:
+    if part is not None and file is None:
         raise InputError("--part needs --output, the file that all parts write together")
     if written == "parquet":
         import pyarrow  # noqa: F401  # missing packages are found before any image is predicted
     chosen = None if part is None else Part.parse(part)
-    source = ImageSource(sources)
-    predictor, cutoff = load_for_people(model, guarantee, abstain, console)
+    console = error_console(progress)
+    source = ImageSource(path_texts(sources))
+    predictor, cutoff = load_for_people(run, guarantee, abstain, console)
     if features and not predictor.summary_size:
         raise InputError(
-            f"--features: {model} gives none: it has no post-hoc part unfamiliarity, or an earlier version "
-            "exported it"
+            f"--features: {fspath(run)} gives none: it has no post-hoc part unfamiliarity, or an earlier "
+            "version exported it"
         )
     columns = Columns(
         sigma,
@@ -184,9 +204,9 @@ def predict_files(
         num_features=predictor.summary_size if features else 0,
     )
     files = PredictionFiles(written, columns, predictor.labels, wide)
-    run = PredictionRun(predictor, source, files, cutoff, engine, batch_size, console)
-    if output is None:
-        run.print_to(sys.stdout)
+    running = PredictionRun(predictor, source, files, cutoff, Engine(engine), batch_size, console)
+    if file is None:
+        running.print_to(sys.stdout)
     else:
-        run.write_to(output, chosen)
-    return run
+        running.write_to(file, chosen)
+    return Predicted(file, running.num_unreadable)

@@ -7,16 +7,15 @@ import signal
 import socket
 from collections.abc import Sequence
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from rich.console import Console
 
 from kmcl.errors import InputError
 from kmcl.evaluation.drift import PredictedImages, predicted_images
 from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.predictions import Predictions
-from kmcl.progress import say
+from kmcl.progress import error_console, say
 from kmcl.runs.folder import RunFolder
 from kmcl.serving.engine import with_engine
 from kmcl.serving.engine_choice import Engine
@@ -24,8 +23,8 @@ from kmcl.serving.image_predictor import ImagePredictor
 from kmcl.serving.loading import load_for_people
 from kmcl.serving.service.application import create_application
 from kmcl.serving.service.connections import limited_protocol
-from kmcl.serving.service.hosts import allowed_hosts
-from kmcl.serving.service.settings import LOCAL_PROXIES, ServiceSettings
+from kmcl.serving.service.hosts import allowed_hosts as answered_hosts
+from kmcl.serving.service.settings import LABEL_STUDIO_SECONDS, LOCAL_PROXIES, ServiceSettings
 from kmcl.serving.service.task_images import TaskImages
 
 if TYPE_CHECKING:
@@ -35,43 +34,60 @@ if TYPE_CHECKING:
 GRACE_SECONDS = 5
 
 
-def serve_model(
-    model: Path,
+def serve(
+    run: str | PathLike[str],
     *,
-    host: str,
-    port: int,
-    engine: Engine,
-    guarantee: str | None,
-    abstain: float | None,
-    names: Sequence[str],
-    proxies: Sequence[str],
-    label_studio: TaskImages | None,
-    access_log: bool,
-    console: Console,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    engine: str = "auto",
+    guarantee: str | None = None,
+    abstain: float | None = None,
+    allowed_hosts: Sequence[str] = (),
+    trusted_proxies: Sequence[str] = (),
+    timeout: float | None = None,
+    label_studio: bool = False,
+    label_studio_url: str | None = None,
+    label_studio_token: str | None = None,
+    label_studio_files: str | PathLike[str] | None = None,
+    access_log: bool = False,
+    progress: bool = True,
     **limits: Any,
 ) -> None:
-    """Load a model and serve it until SIGINT or SIGTERM; the arguments are those of `kmcl.api.serve`.
+    """Serve a model over HTTP until SIGINT or SIGTERM.
 
-    names, proxies: host names that are answered, and proxies that are trusted, besides this machine's own
+    run:     a run or model folder, a hub model or an .onnx file
+    allowed_hosts, trusted_proxies: besides this machine's own
+    timeout: of a request in seconds; 30 if not given, 90 with label_studio
+    label_studio: be a backend of Label Studio too, whose images are on the server `label_studio_url`, asked
+             with `label_studio_token`, or in the folder `label_studio_files`
+    limits:  any other of `kmcl.serving.service.settings.ServiceSettings`, as in max_images=8
     """
+    if label_studio_files is not None and not label_studio:
+        raise InputError("--label-studio-files needs --label-studio")
+    folder = None if label_studio_files is None else Path(label_studio_files)
+    tasks = TaskImages.at(label_studio_url, label_studio_token, folder) if label_studio else None
+    if timeout is None:
+        timeout = LABEL_STUDIO_SECONDS if label_studio else ServiceSettings.timeout_seconds
+    console, model = error_console(progress), Path(run)
     opened = open_socket(host, port)
     settings = ServiceSettings(
-        allowed_hosts=allowed_hosts(opened, host, tuple(names)),
-        trusted_proxies=(*LOCAL_PROXIES, *proxies),
+        allowed_hosts=answered_hosts(opened, host, tuple(allowed_hosts)),
+        trusted_proxies=(*LOCAL_PROXIES, *trusted_proxies),
+        timeout_seconds=timeout,
         **limits,
     )
     loaded, cutoff = load_for_people(model, guarantee, abstain, console)
     loaded.refuse_vectors("kmcl serve")
-    predictor = with_engine(loaded, engine, partial(say, console))
+    predictor = with_engine(loaded, Engine(engine), partial(say, console))
     shown_host = f"[{host}]" if ":" in host else host
     say(console, f"{model}: {len(predictor.labels)} labels; serving at http://{shown_host}:{port}/")
-    serve(
+    serve_until_stopped(
         predictor,
         settings,
         opened,
         name=model.resolve().name if model.exists() else str(model),
         cutoff=cutoff,
-        label_studio=label_studio,
+        label_studio=tasks,
         val=_val_of(model, predictor.rules),
         access_log=access_log,
     )
@@ -118,7 +134,7 @@ def server_config(
     )
 
 
-def serve(
+def serve_until_stopped(
     predictor: ImagePredictor,
     settings: ServiceSettings,
     opened: socket.socket,
