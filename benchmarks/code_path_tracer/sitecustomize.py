@@ -26,21 +26,27 @@ COUNTED = {
 
 class Tracer:
     """Appends a line for each module of the package when a function of it first runs, and for each counted
-    call; one write a line, so that several processes share the file."""
+    call; one write a line, so that several processes share the file. What runs while a module is imported,
+    such as a decorator, is left out: it says nothing of the way a command goes.
+    """
 
     def __init__(self, log: str, source: str) -> None:
         self.source = source
         self.seen: set[str] = set()
+        self.imports: dict[int, int] = {}
         self.log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def __call__(self, frame: Any, event: str, argument: object) -> None:
-        if event != "call":
-            return
         code = frame.f_code
         file: str = code.co_filename
-        if not file.startswith(self.source) or code.co_name in ("<module>", "<lambda>"):
+        if code.co_name == "_find_and_load" and file.startswith("<frozen importlib"):
+            thread, change = threading.get_ident(), {"call": 1, "return": -1}.get(event, 0)
+            # This module is itself being imported when tracing begins.
+            self.imports[thread] = max(0, self.imports.get(thread, 0) + change)
             return
-        if file not in self.seen and code.co_name not in _class_bodies(code):
+        if event != "call" or not file.startswith(self.source) or self.imports.get(threading.get_ident()):
+            return
+        if file not in self.seen:
             self.seen.add(file)
             self._write(f"runs {file.removeprefix(self.source)}")
         counted = COUNTED.get((Path(file).name, code.co_name))
@@ -49,11 +55,6 @@ class Tracer:
 
     def _write(self, line: str) -> None:
         os.write(self.log, f"{line}\n".encode())
-
-
-def _class_bodies(code: Any) -> tuple[str, ...]:
-    """A class body runs when a module is imported; it is no function, and has no fast local names."""
-    return () if code.co_flags & 0x2 else (code.co_name,)
 
 
 if LOG:
