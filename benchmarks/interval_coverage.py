@@ -18,7 +18,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from kmcl.evaluation import Predictions, bootstrap_map, mean_average_precision
-from kmcl.evaluation.resampling import (
+from kmcl.evaluation.bootstrap import (
     _rank_labels,
     _weighted_average_precisions,
     resample,

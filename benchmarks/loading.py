@@ -34,7 +34,7 @@ from kmcl.data.augmentation import AUGMENTATIONS, resize
 from kmcl.data.decoding import DecodedImages
 from kmcl.data.files import ImageFiles
 from kmcl.data.loading import LoaderSettings, make_train_loader
-from kmcl.data.randomness import image_uniforms
+from kmcl.data.sampling import image_uniforms
 from kmcl.data.selection import select
 from kmcl.encoders.torchvision_operators import declare_missing_operators
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from kmcl.data import Dataset
-from kmcl.evaluation.intervals import map_interval
+from kmcl.evaluation.bootstrap import map_interval
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import label_average_precisions, mean_of_defined
 from kmcl.runs.folder import RunFolder

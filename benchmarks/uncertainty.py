@@ -38,8 +38,8 @@ from kmcl.evaluation.probability_intervals import (
     fit_probability_intervals,
 )
 from kmcl.evaluation.ranking import Values, mean_of_defined
-from kmcl.evaluation.risk_coverage import certainty_points, detect_errors
 from kmcl.evaluation.temperature import fit_temperatures
+from kmcl.evaluation.uncertainty import certainty_points, detect_errors
 
 SHARE = 0.1
 BINS = 5

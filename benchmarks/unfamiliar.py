@@ -37,7 +37,7 @@ from kmcl.data.files import decode_image
 from kmcl.evaluation.unfamiliarity import UNFAMILIAR_FROM
 from kmcl.models.folding import fold_batch_norms
 from kmcl.posthoc import KernelVote, Unfamiliarity
-from kmcl.posthoc.gaussian_distance import GaussianDistance
+from kmcl.posthoc.unfamiliarity import GaussianDistance
 from kmcl.runs.dataset import open_run_dataset
 from kmcl.runs.folder import RunFolder
 from kmcl.serving import Predictor

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
-from kmcl.encoders.offline_weights import PACKAGES
 from kmcl.encoders.torchvision_operators import declare_missing_operators
+from kmcl.encoders.weights import PACKAGES
 
 declare_missing_operators()
 

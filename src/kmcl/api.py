@@ -267,7 +267,7 @@ def evaluate_runs(
 
     The other arguments are those of `evaluate`.
     """
-    from kmcl.evaluation.intervals import paired_difference
+    from kmcl.evaluation.bootstrap import paired_difference
     from kmcl.reports.evaluation_tables import EvaluatedRuns
 
     paths = _paths(runs)

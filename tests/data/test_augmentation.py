@@ -20,7 +20,7 @@ from kmcl.data.augmentation import (
     resize,
     rotation_and_zoom,
 )
-from kmcl.data.randomness import DRAWS_PER_IMAGE, image_uniforms, order_generator
+from kmcl.data.sampling import DRAWS_PER_IMAGE, image_uniforms, order_generator
 
 SIZE = 32
 

@@ -16,9 +16,16 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from kmcl.data import cache, cache_file
-from kmcl.data.cache import CacheKind, CacheWarning, DiskImages, MemoryImages, open_cached
-from kmcl.data.cache_file import CacheFile, content_key
+from kmcl.data import cache
+from kmcl.data.cache import (
+    CacheFile,
+    CacheKind,
+    CacheWarning,
+    DiskImages,
+    MemoryImages,
+    content_key,
+    open_cached,
+)
 from kmcl.data.decoding import DecodedImages
 from kmcl.data.files import ImageFiles
 from kmcl.errors import InputError
@@ -88,9 +95,7 @@ def test_a_second_run_finds_the_disk_cache(tmp_path: Path) -> None:
     open_in(tmp_path, CountingStore())
     again = CountingStore()
     open_in(tmp_path, again)
-    assert (
-        again.num_decoded == cache_file.NUM_SAMPLED_IMAGES
-    )  # the key looks at these, nothing else is decoded
+    assert again.num_decoded == cache.NUM_SAMPLED_IMAGES  # the key looks at these, nothing else is decoded
     assert [path.suffix for path in sorted(tmp_path.iterdir())] == [".chunks", ".lock", ".pixels"]
 
 
@@ -137,7 +142,7 @@ def test_a_damaged_cache_is_mended(damage: str, tmp_path: Path) -> None:
     expected = DecodedImages(CountingStore(), SIZE).rows(every())
     assert np.array_equal(source.rows(every()).pixels, expected.pixels)
     damaged_rows = {"truncated": NUM_IMAGES, "flipped": 1, "zeroed": 2}[damage]
-    assert store.num_decoded == cache_file.NUM_SAMPLED_IMAGES + damaged_rows
+    assert store.num_decoded == cache.NUM_SAMPLED_IMAGES + damaged_rows
 
 
 def test_an_interrupted_cache_goes_on_where_it_stopped(tmp_path: Path) -> None:
@@ -167,7 +172,7 @@ import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from test_cache import CountingStore
-from kmcl.data.cache_file import CacheFile
+from kmcl.data.cache import CacheFile
 
 def wait(done, total):
     if done == 4:
@@ -237,7 +242,7 @@ def test_too_little_space_is_said_before_decoding(tmp_path: Path, monkeypatch: p
         CacheWarning, match=r"No space left on device \(7,680 bytes needed, 1,000 bytes free\)"
     ):
         assert isinstance(open_in(tmp_path, store), DecodedImages)
-    assert store.num_decoded == cache_file.NUM_SAMPLED_IMAGES
+    assert store.num_decoded == cache.NUM_SAMPLED_IMAGES
 
 
 def test_a_cache_folder_that_cannot_be_made_ends_in_a_warning(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from PIL import Image
 
 from kmcl.data import Dataset, Split, open_dataset
 from kmcl.data.arrays import ArrayImages
+from kmcl.data.cooccurrence import correlations
 from kmcl.data.describe import describe
 from kmcl.data.figures import save_figures
 from kmcl.data.files import ImageFiles
-from kmcl.data.label_correlations import correlations
 from kmcl.errors import InputError
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kmcl.data import target_pairs
-from kmcl.data.label_correlations import PairNumbers
+from kmcl.data.cooccurrence import PairNumbers
 from kmcl.data.splitting import stratify
 from kmcl.data.target_pairs import blocks_of_rows, present_pairs
 

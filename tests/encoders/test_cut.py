@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from kmcl.encoders import EncoderFeatures, TimmEncoder
-from kmcl.encoders.cut import EncoderCut
-from kmcl.encoders.stages import digest_of, find_stages
+from kmcl.encoders.stages import EncoderCut, digest_of, find_stages
 from kmcl.encoders.timm_encoder import build_encoder
 from kmcl.errors import InputError
 

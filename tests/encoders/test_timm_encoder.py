@@ -99,7 +99,7 @@ def test_encoders_that_are_built_alike_are_measured_once(monkeypatch: pytest.Mon
         runs.append((in_channels, image_size))
         return dry_run(module, in_channels, image_size)
 
-    for module in ("timm_encoder", "cut"):
+    for module in ("timm_encoder", "stages"):
         monkeypatch.setattr(f"kmcl.encoders.{module}.dry_run", counted)
     monkeypatch.setattr("kmcl.encoders.meta_run._MEASURED", {})
     first, again = (build_encoder("test_resnet", image_size=48, frozen_stages=2) for _ in range(2))

@@ -15,9 +15,8 @@ from PIL import Image
 from torch import nn
 
 from kmcl.encoders import weights as weights_module
-from kmcl.encoders.offline_weights import PACKAGES, OfflineWeights
 from kmcl.encoders.timm_encoder import build_encoder
-from kmcl.encoders.weights import create_backbone, default_weights, load_weights
+from kmcl.encoders.weights import PACKAGES, OfflineWeights, create_backbone, default_weights, load_weights
 from kmcl.errors import InputError
 
 timm = weights_module.timm  # imported there after the operators it needs are declared

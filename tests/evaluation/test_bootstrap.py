@@ -10,7 +10,7 @@ from sklearn.metrics import average_precision_score
 
 from evaluation.synthetic import from_arrays, make_predictions, with_gaps
 from kmcl.errors import InputError
-from kmcl.evaluation import resampling
+from kmcl.evaluation import bootstrap as resampling
 from kmcl.evaluation.bootstrap import bootstrap_map, compare_map, compare_mean_map
 from kmcl.evaluation.predictions import Predictions, sampling_units
 from kmcl.evaluation.ranking import mean_average_precision

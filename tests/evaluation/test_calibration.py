@@ -14,7 +14,7 @@ from sklearn.metrics import brier_score_loss, log_loss
 from evaluation.synthetic import from_arrays, make_predictions, with_gaps
 from kmcl.encoders.torchvision_operators import declare_missing_operators
 from kmcl.errors import InputError
-from kmcl.evaluation.calibration import calibration, reliability_curve
+from kmcl.evaluation.temperature import calibration, reliability_curve
 
 
 def test_expected_calibration_error_is_torchmetrics() -> None:

@@ -11,9 +11,9 @@ from sklearn.metrics import average_precision_score
 from evaluation.synthetic import from_arrays, make_predictions, with_gaps
 from kmcl.data.cooccurrence import find_cooccurring_labels
 from kmcl.errors import InputError
+from kmcl.evaluation.bootstrap import rank_label
 from kmcl.evaluation.contrasts import joint_level
 from kmcl.evaluation.leaning import LabelPair, _average_precisions, _Stratum, measure_leaning, usual_pairs
-from kmcl.evaluation.resampling import rank_label
 
 PAIR = LabelPair(0, 1, 0.8, 0.3)
 

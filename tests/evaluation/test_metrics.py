@@ -14,9 +14,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from evaluation.synthetic import from_arrays, make_predictions, with_gaps
 from kmcl.errors import InputError
 from kmcl.evaluation.decisions import decide, decide_top_k, decision_metrics
-from kmcl.evaluation.frequency import frequency_groups
-from kmcl.evaluation.image_ranking import image_ranking
-from kmcl.evaluation.metrics import evaluate, rank
+from kmcl.evaluation.metrics import evaluate, frequency_groups, image_ranking, rank
 from kmcl.evaluation.ranking import eleven_point_average_precision, label_points
 
 

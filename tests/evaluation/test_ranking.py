@@ -18,7 +18,7 @@ from sklearn.metrics import (
 
 from evaluation.synthetic import from_arrays, make_predictions, with_gaps
 from kmcl.encoders.torchvision_operators import declare_missing_operators
-from kmcl.evaluation.image_ranking import image_ranking
+from kmcl.evaluation.metrics import image_ranking
 from kmcl.evaluation.ranking import (
     area_under_roc,
     average_precision,
@@ -189,7 +189,7 @@ def test_image_metrics_in_many_blocks_equal_those_in_one(monkeypatch: pytest.Mon
     predictions = with_gaps(make_predictions(300, 7, prevalence=0.5))
     in_one = image_ranking(predictions)
     for at_once in (1, 50):
-        monkeypatch.setattr("kmcl.evaluation.image_ranking._COMPARISONS_AT_ONCE", at_once)
+        monkeypatch.setattr("kmcl.evaluation.metrics._COMPARISONS_AT_ONCE", at_once)
         assert image_ranking(predictions) == in_one
 
 

@@ -11,18 +11,16 @@ import numpy.typing as npt
 import pytest
 
 from evaluation.synthetic import make_predictions, with_gaps
-from kmcl.evaluation.bootstrap import bootstrap_map, compare_mean_map
+from kmcl.evaluation.bootstrap import bootstrap_map, compare_mean_map, map_interval, paired_difference
 from kmcl.evaluation.by_rules import evaluate_by_rules
-from kmcl.evaluation.calibration import calibration
 from kmcl.evaluation.decisions import decide, decision_metrics
 from kmcl.evaluation.guarantee import GuaranteeWish
-from kmcl.evaluation.intervals import map_interval, paired_difference
 from kmcl.evaluation.json_values import from_json_object
 from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.metrics import evaluate
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.summary import ChosenOnVal, SplitSummary, choose_on_val, measure_splits, metrics_of
-from kmcl.evaluation.temperature import fit_temperatures
+from kmcl.evaluation.temperature import calibration, fit_temperatures
 from kmcl.evaluation.thresholds import choose_thresholds
 from kmcl.evaluation.uncertainty import compare_uncertainties
 

@@ -12,10 +12,9 @@ from sklearn.linear_model import LogisticRegression
 
 from evaluation.synthetic import assert_equal_fields, from_arrays, make_predictions, with_gaps
 from kmcl.errors import InputError
-from kmcl.evaluation.calibration import calibration
 from kmcl.evaluation.decisions import decide
 from kmcl.evaluation.ranking import label_average_precisions
-from kmcl.evaluation.temperature import Temperatures, fit_temperatures, logit
+from kmcl.evaluation.temperature import Temperatures, calibration, fit_temperatures, logit
 
 
 def overconfident(num_images: int, temperatures, bias: float = 0.0, seed: int = 0, shift: float = 0.0):

@@ -15,12 +15,14 @@ from evaluation.synthetic import from_arrays, make_predictions, with_gaps
 from kmcl.errors import InputError
 from kmcl.evaluation.decisions import decide
 from kmcl.evaluation.predictions import Predictions
-from kmcl.evaluation.risk_coverage import certainty_points, detect_errors, risk_at_coverage
 from kmcl.evaluation.temperature import fit_temperatures
 from kmcl.evaluation.uncertainty import (
     COVERAGES,
+    certainty_points,
     compare_uncertainties,
+    detect_errors,
     fit_error_model,
+    risk_at_coverage,
     uncertainty_scores,
 )
 

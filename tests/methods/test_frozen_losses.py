@@ -17,8 +17,7 @@ from frozen_numbers import assert_as_frozen, one_thread, write_frozen
 from kmcl.evaluation.label_rules import LabelRules
 from kmcl.methods import METHODS, find_method
 from kmcl.methods.label_statistics import set_label_statistics
-from kmcl.models.description import ModelDescription
-from kmcl.models.folder import build_classifier
+from kmcl.models.folder import ModelDescription, build_classifier
 from kmcl.options import read_options
 from kmcl.options.methods import MethodOptions
 from random_inputs import make_targets

@@ -9,8 +9,7 @@ from torch.nn import functional
 from kmcl.errors import InputError
 from kmcl.evaluation.label_rules import LabelRules
 from kmcl.methods import METHODS
-from kmcl.models.description import FittedPart, ModelDescription
-from kmcl.models.folder import build_classifier, load_model, save_model
+from kmcl.models.folder import FittedPart, ModelDescription, build_classifier, load_model, save_model
 from kmcl.models.folding import fold_batch_norms
 from kmcl.options import parse_parts, read_parts
 from kmcl.posthoc import PARTS, PosthocPart, find_part

@@ -13,11 +13,15 @@ from torch.nn import functional
 from kmcl.encoders import EncoderFeatures
 from kmcl.encoders.timm_encoder import build_encoder
 from kmcl.methods.output import HeadOutput
-from kmcl.posthoc import gaussian_distance, val_shares
-from kmcl.posthoc.direction_residual import DirectionResidual
-from kmcl.posthoc.gaussian_distance import SHRINKAGE, GaussianDistance
-from kmcl.posthoc.unfamiliarity import LEAST_VAL_IMAGES, Unfamiliarity
-from kmcl.posthoc.val_shares import ValShares
+from kmcl.posthoc import unfamiliarity
+from kmcl.posthoc.unfamiliarity import (
+    LEAST_VAL_IMAGES,
+    SHRINKAGE,
+    DirectionResidual,
+    GaussianDistance,
+    Unfamiliarity,
+    ValShares,
+)
 
 
 def vectors(number: int, width: int = 7, seed: int = 0) -> torch.Tensor:
@@ -42,7 +46,7 @@ def test_the_distance_is_that_of_mahalanobis_with_a_shrunk_covariance():
 
 
 def test_directions_beyond_the_largest_share_a_variance(monkeypatch):
-    monkeypatch.setattr(gaussian_distance, "MOST_DIRECTIONS", 3)
+    monkeypatch.setattr(unfamiliarity, "MOST_DIRECTIONS", 3)
     fitted, asked = vectors(60), vectors(5, seed=1)
     distance = GaussianDistance(7)
     distance.fit(fitted)
@@ -85,7 +89,7 @@ def test_the_residual_is_what_principal_directions_leave_of_a_unit_vector():
 
 @pytest.mark.parametrize(("number", "most"), [(30, 500), (30, 7), (1, 500), (2, 500)])
 def test_shares_are_below_the_counted_ones_and_close_to_them(monkeypatch, number, most):
-    monkeypatch.setattr(val_shares, "MOST_QUANTILES", most)
+    monkeypatch.setattr(unfamiliarity, "MOST_QUANTILES", most)
     generator = torch.Generator().manual_seed(number)
     values = torch.randn(number, generator=generator)
     shares = ValShares(1)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import kmcl.reports.label_similarity as label_similarity
-from kmcl.data.label_correlations import correlations
+from kmcl.data.cooccurrence import correlations
 from kmcl.errors import InputError
 from kmcl.evaluation.agreement import label_cooccurrence
 from kmcl.evaluation.predictions import Predictions

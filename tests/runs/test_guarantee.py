@@ -26,8 +26,7 @@ from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.promised_rates import recalls
 from kmcl.evaluation.summary import measure, metrics_of
 from kmcl.evaluation.thresholds import choose_thresholds
-from kmcl.models.description import ModelDescription
-from kmcl.models.folder import read_description, save_description
+from kmcl.models.folder import ModelDescription, read_description, save_description
 from kmcl.options import read_options
 from kmcl.runs.dataset import take_part
 from kmcl.runs.folder import RunFolder

@@ -21,8 +21,7 @@ from kmcl.data import Split, open_dataset
 from kmcl.data.arrays import ArrayImages
 from kmcl.errors import InputError
 from kmcl.evaluation.label_rules import LabelRules
-from kmcl.models.description import FittedPart
-from kmcl.models.folder import ModelDescription, build_classifier, save_model
+from kmcl.models.folder import FittedPart, ModelDescription, build_classifier, save_model
 from kmcl.options import read_options
 from kmcl.posthoc import PARTS, find_part
 from kmcl.runs.resolution import resolve_settings

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kmcl.storage.chunk_file import Chunk
-from kmcl.storage.chunk_parts import PartedChunkFile
+from kmcl.storage.chunk_file import Chunk, PartedChunkFile
 
 NUM_ROWS, CHUNK_ROWS = 23, 2
 STARTS = list(range(0, NUM_ROWS, CHUNK_ROWS))

@@ -30,7 +30,7 @@ print(len(sys.argv) - 1, "imported")
 
 
 def test_no_module_needs_fcntl_or_resource():
-    assert {"kmcl.storage.locks", "kmcl.studies.member", "kmcl.data.cache_file"} <= set(MODULES)
+    assert {"kmcl.storage.locks", "kmcl.studies.member", "kmcl.data.cache"} <= set(MODULES)
     command = [sys.executable, "-c", IMPORTS, *MODULES]
     result = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert result.stdout == f"{len(MODULES)} imported\n", result.stderr

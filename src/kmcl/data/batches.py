@@ -13,8 +13,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from kmcl.data.augmentation import Augmentation, Pixels
 from kmcl.data.decoding import ImageSource
-from kmcl.data.randomness import image_uniforms
-from kmcl.data.sampling import BatchPlan
+from kmcl.data.sampling import BatchPlan, image_uniforms
 from kmcl.errors import InputError
 
 # refuse: raise InputError; replace: the next readable image of the split takes the slot; drop: leave it out.

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kmcl.data.cooccurrence import PairNumbers
 from kmcl.data.dataset import UNKNOWN, Dataset, Split
 from kmcl.data.groups import named_groups
-from kmcl.data.label_correlations import PairNumbers
 from kmcl.data.target_pairs import Counts, blocks_of_rows, count_images
 from kmcl.data.vectors import feature_dim
 from kmcl.errors import InputError

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kmcl.cores import available_cores
-from kmcl.data.cache_file import content_key
+from kmcl.data.cache import content_key
 from kmcl.data.dataset import Dataset, ImageStore, Split
 from kmcl.data.decoding import decode_many
 from kmcl.data.normalisation import IMAGENET_MEAN, IMAGENET_STD, parse_normalisation, values_per_channel

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from torch.utils.data import Sampler
 
 from kmcl.data.partners import partner_order
-from kmcl.data.randomness import order_generator
 from kmcl.errors import InputError
 
 Sampling = Literal["shuffle", "balanced", "partners"]
@@ -181,3 +180,34 @@ def balanced_order(
     # Rounding in the cumulative sum can leave the last end slightly below num_slots.
     chosen = np.minimum(np.searchsorted(ends, points, side="right"), len(repeats) - 1)
     return generator.permutation(shuffled[chosen])
+
+
+# A multiple of 4: one step of the Philox counter yields four 64-bit numbers, so rows begin at whole steps.
+DRAWS_PER_IMAGE = 32
+_DRAWS_PER_STEP = 4
+
+# The counter's highest 64-bit word separates the two uses of one key.
+_IMAGE_STREAM = 0
+_ORDER_STREAM = 1
+
+
+def _generator(seed: int, epoch: int, step: int, stream: int) -> np.random.Generator:
+    key = np.array([seed, epoch], dtype=np.uint64)
+    counter = np.array([step, 0, 0, stream], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+
+def image_uniforms(seed: int, epoch: int, first_position: int, num_images: int) -> npt.NDArray[np.float64]:
+    """Uniform numbers in [0, 1) for `num_images` consecutive positions of an epoch.
+
+    Row i is the same whether it is drawn alone or with others: it starts at its own counter step.
+
+    Returns: num_images x DRAWS_PER_IMAGE.
+    """
+    step = first_position * (DRAWS_PER_IMAGE // _DRAWS_PER_STEP)
+    return _generator(seed, epoch, step, _IMAGE_STREAM).random((num_images, DRAWS_PER_IMAGE))
+
+
+def order_generator(seed: int, epoch: int) -> np.random.Generator:
+    """The generator that orders the images of one epoch, the same in every process of a run."""
+    return _generator(seed, epoch, 0, _ORDER_STREAM)

@@ -14,11 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from kmcl.data.normalisation import check_image_shape, values_per_channel
-from kmcl.encoders.cut import EncoderCut
 from kmcl.encoders.interface import Encoder, EncoderFeatures
 from kmcl.encoders.meta_run import dry_run, measured_once
 from kmcl.encoders.registry import ENCODERS
-from kmcl.encoders.stages import find_stages
+from kmcl.encoders.stages import EncoderCut, find_stages
 from kmcl.encoders.weights import create_backbone
 from kmcl.errors import InputError
 from kmcl.shapes import Float

@@ -7,11 +7,9 @@ label) whose target is unknown or ignored is excluded from all of them.
 from kmcl.evaluation.bootstrap import BootstrapInterval, PairedDifference, bootstrap_map, compare_map
 from kmcl.evaluation.decisions import DecisionMetrics
 from kmcl.evaluation.drift import Check, Drift
-from kmcl.evaluation.frequency import FrequencyGroup
 from kmcl.evaluation.guarantee import Guarantee, GuaranteeWish
-from kmcl.evaluation.image_ranking import ImageRanking
 from kmcl.evaluation.label_rules import Decisions, LabelRules
-from kmcl.evaluation.metrics import Evaluation, LabelMetrics, evaluate
+from kmcl.evaluation.metrics import Evaluation, FrequencyGroup, ImageRanking, LabelMetrics, evaluate
 from kmcl.evaluation.predictions import Predictions, Units
 from kmcl.evaluation.ranking import mean_average_precision
 from kmcl.evaluation.temperature import Temperatures

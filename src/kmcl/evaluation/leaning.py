@@ -18,15 +18,15 @@ import numpy as np
 
 from kmcl.data.cooccurrence import Cooccurrence
 from kmcl.errors import InputError
-from kmcl.evaluation.contrasts import Contrast, Strata, contrast
-from kmcl.evaluation.predictions import Mask, Predictions, Scores, Units
-from kmcl.evaluation.ranking import Values
-from kmcl.evaluation.resampling import (
+from kmcl.evaluation.bootstrap import (
     LabelRanking,
     Weights,
     rank_label,
     weight_blocks,
 )
+from kmcl.evaluation.contrasts import Contrast, Strata, contrast
+from kmcl.evaluation.predictions import Mask, Predictions, Scores, Units
+from kmcl.evaluation.ranking import Values
 
 RESAMPLES = 500
 """Enough for a standard error; the tails come from Student's distribution."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from kmcl.errors import InputError
 from kmcl.evaluation.decisions import (
     DecisionMetrics,
     Thresholds,
@@ -16,8 +17,6 @@ from kmcl.evaluation.decisions import (
     decide_top_k,
     decision_metrics,
 )
-from kmcl.evaluation.frequency import FrequencyGroup, frequency_groups
-from kmcl.evaluation.image_ranking import ImageRanking, image_ranking
 from kmcl.evaluation.json_values import JsonObject, to_json_object
 from kmcl.evaluation.predictions import Mask, Predictions
 from kmcl.evaluation.ranking import (
@@ -189,3 +188,137 @@ def evaluate(
 
 def _named(labels: tuple[str, ...], chosen: npt.NDArray[np.bool_]) -> tuple[str, ...]:
     return tuple(label for label, is_chosen in zip(labels, chosen, strict=True) if is_chosen)
+
+
+# Positive pairs compared with all labels at once: 2^22 comparisons keep the temporaries near 10 MB.
+_COMPARISONS_AT_ONCE = 2**22
+
+
+class ImageRanking(NamedTuple):
+    """Ranking quality averaged over images.
+
+    ranking_loss:                    share of (present, absent) label pairs of an image in the wrong order,
+                                     equal scores counting as wrong; lower is better.
+    coverage:                        how many labels must be taken from the top of an image's ranking to
+    include all present ones, at best the number present; lower is better. label_ranking_average_precision:
+    for each present label, the share of present ones among the labels
+                                     that score at least as high; higher is better.
+    num_images_with_both:            images with a present and an absent label, over which the ranking loss is
+    averaged. num_images_with_positives:       images with a present label, over which the other two are
+    averaged.
+    """
+
+    ranking_loss: float
+    coverage: float
+    label_ranking_average_precision: float
+    num_images_with_both: int
+    num_images_with_positives: int
+
+
+class _Places(NamedTuple):
+    """For each positive pair: how many labels of its image score at least as high."""
+
+    images: npt.NDArray[np.int64]
+    positives_above: Values
+    negatives_above: Values
+
+
+def image_ranking(predictions: Predictions) -> ImageRanking:
+    """Compute the three over all evaluated pairs; a metric that is defined for no image is NaN."""
+    places = _places_of_positives(predictions)
+    num_images = len(predictions)
+    num_positives = predictions.positive.sum(axis=1)
+    num_negatives = predictions.negative.sum(axis=1)
+    with_positives = num_positives > 0
+    with_both = with_positives & (num_negatives > 0)
+
+    wrong_pairs = np.bincount(places.images, weights=places.negatives_above, minlength=num_images)
+    ranks = places.positives_above + places.negatives_above
+    precision_sums = np.bincount(places.images, weights=places.positives_above / ranks, minlength=num_images)
+    coverage = np.zeros(num_images)
+    np.maximum.at(coverage, places.images, ranks)
+
+    pairs = num_positives[with_both] * num_negatives[with_both]
+    return ImageRanking(
+        ranking_loss=_mean(wrong_pairs[with_both] / pairs),
+        coverage=_mean(coverage[with_positives]),
+        label_ranking_average_precision=_mean(precision_sums[with_positives] / num_positives[with_positives]),
+        num_images_with_both=int(with_both.sum()),
+        num_images_with_positives=int(with_positives.sum()),
+    )
+
+
+def _places_of_positives(predictions: Predictions) -> _Places:
+    """Compare each positive pair with its image's labels: P x L, P far below N x L on sparse targets."""
+    positive, negative = predictions.positive, predictions.negative
+    images, labels = np.nonzero(positive)
+    positives_above = np.empty(len(images))
+    negatives_above = np.empty(len(images))
+    step = max(1, _COMPARISONS_AT_ONCE // predictions.num_labels)
+    for start in range(0, len(images), step):
+        rows, columns = images[start : start + step], labels[start : start + step]
+        above = predictions.scores[rows] >= predictions.scores[rows, columns, None]
+        positives_above[start : start + step] = (above & positive[rows]).sum(axis=1)
+        negatives_above[start : start + step] = (above & negative[rows]).sum(axis=1)
+    return _Places(images, positives_above, negatives_above)
+
+
+def _mean(values: Values) -> float:
+    return float(values.mean()) if len(values) else float("nan")
+
+
+GROUPS = ("rare", "medium", "frequent")
+
+
+@dataclass(frozen=True)
+class FrequencyGroup:
+    """One third of the labels by their number of positives.
+
+    mean_average_precision is over those of its labels that have one; NaN when none has.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    lowest_count: int | None
+    highest_count: int | None
+    mean_average_precision: float
+
+
+def frequency_groups(
+    labels: tuple[str, ...], average_precisions: Values, counts: npt.NDArray[np.integer]
+) -> tuple[FrequencyGroup, ...]:
+    """Split the labels into terciles by count and average the precision of each.
+
+    counts: L numbers of positives, usually of the training set.
+
+    A label's rank is the share of labels with a lower count, plus half the share with the same count
+    (itself included): below 1/3 it is rare, below 2/3 medium, else frequent. Labels with equal counts are
+    therefore in the same group, and a group may be empty: with equal counts everywhere all are medium.
+    """
+    if counts.shape != (len(labels),) or (counts < 0).any():
+        raise InputError(f"label counts must be {len(labels)} numbers of at least 0, got {counts.tolist()}")
+    ordered = np.sort(counts)
+    lower = np.searchsorted(ordered, counts, side="left")
+    lower_or_equal = np.searchsorted(ordered, counts, side="right")
+    # rank = (lower + lower_or_equal) / 2L, below 1, compared with 1/3 and 2/3 in integers.
+    group_of_label = 3 * (lower + lower_or_equal) // (2 * len(labels))
+    return tuple(
+        _group(name, labels, average_precisions, counts, np.flatnonzero(group_of_label == group))
+        for group, name in enumerate(GROUPS)
+    )
+
+
+def _group(
+    name: str,
+    labels: tuple[str, ...],
+    average_precisions: Values,
+    counts: npt.NDArray[np.integer],
+    members: npt.NDArray[np.int64],
+) -> FrequencyGroup:
+    return FrequencyGroup(
+        name=name,
+        labels=tuple(labels[member] for member in members),
+        lowest_count=int(counts[members].min()) if len(members) else None,
+        highest_count=int(counts[members].max()) if len(members) else None,
+        mean_average_precision=mean_of_defined(average_precisions[members]),
+    )

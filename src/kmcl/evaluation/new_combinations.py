@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kmcl.errors import InputError
+from kmcl.evaluation.bootstrap import Weights, weight_blocks
 from kmcl.evaluation.contrasts import Contrast, Strata, contrast
 from kmcl.evaluation.predictions import Mask, Predictions, Scores
 from kmcl.evaluation.ranking import Values
-from kmcl.evaluation.resampling import Weights, weight_blocks
 
 RESAMPLES = 500
 

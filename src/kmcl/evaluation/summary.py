@@ -11,19 +11,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from kmcl.evaluation.bootstrap import BootstrapInterval
+from kmcl.evaluation.bootstrap import BootstrapInterval, map_interval
 from kmcl.evaluation.by_rules import evaluate_by_rules, rates_by_rules
-from kmcl.evaluation.calibration import Calibration, calibration
 from kmcl.evaluation.guarantee import Guarantee, GuaranteeWish
 from kmcl.evaluation.guarantees import choose_guaranteed_thresholds
-from kmcl.evaluation.intervals import map_interval
 from kmcl.evaluation.json_values import JsonObject, to_json_object
 from kmcl.evaluation.label_rules import LabelRules, logit
 from kmcl.evaluation.levels import LevelMetrics, metrics_by_level
 from kmcl.evaluation.metrics import Evaluation, rank
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.promised_rates import PromisedRates
-from kmcl.evaluation.temperature import Temperatures, fit_temperatures
+from kmcl.evaluation.temperature import Calibration, Temperatures, calibration, fit_temperatures
 from kmcl.evaluation.thresholds import Criterion, LabelThresholds, choose_thresholds
 from kmcl.evaluation.uncertainty import UncertaintyReports, compare_uncertainties
 

@@ -40,8 +40,7 @@ from kmcl.models.classifier import Classifier
 from kmcl.progress import WorkProgress
 from kmcl.runs.planning_facts import RuntimeName
 from kmcl.storage.atomic import WriteError, free_bytes, require_space
-from kmcl.storage.chunk_file import Chunk, ChunkFile
-from kmcl.storage.chunk_parts import PartedChunkFile
+from kmcl.storage.chunk_file import Chunk, ChunkFile, PartedChunkFile
 from kmcl.storage.file_rows import FileRows
 
 FORMAT = "kmcl-features-2"

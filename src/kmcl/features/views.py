@@ -16,8 +16,7 @@ from torch.utils.data import Sampler
 
 from kmcl.data.augmentation import AUGMENTATIONS, AugmentationName
 from kmcl.data.batches import Batch, BatchMaker, Delivery
-from kmcl.data.cache import open_cached
-from kmcl.data.cache_file import content_key
+from kmcl.data.cache import content_key, open_cached
 from kmcl.data.dataset import Split
 from kmcl.data.decoding import DecodedImages, ImageSource
 from kmcl.data.loading import LoaderSettings

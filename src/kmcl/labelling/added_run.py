@@ -26,8 +26,7 @@ from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.summary import choose_on_val, measure_splits, metrics_of
 from kmcl.labelling.label_addition import AddedLabel, add_label
 from kmcl.models.classifier import Classifier
-from kmcl.models.description import ModelDescription
-from kmcl.models.folder import load_model, save_model
+from kmcl.models.folder import ModelDescription, load_model, save_model
 from kmcl.progress import WorkProgress
 from kmcl.runs.dataset import open_run_dataset
 from kmcl.runs.evaluation import write_evaluation

@@ -17,8 +17,8 @@ from kmcl.data.dataset import Split
 from kmcl.data.loading import BatchLoader, LoaderSettings, make_eval_loader
 from kmcl.data.normalisation import IDENTITY
 from kmcl.encoders import Encoder, EncoderFeatures, open_encoder
-from kmcl.encoders.offline_weights import PACKAGES
 from kmcl.encoders.stages import statistics_of
+from kmcl.encoders.weights import PACKAGES
 from kmcl.errors import InputError
 from kmcl.features.store import FeatureCache
 from kmcl.methods import find_method

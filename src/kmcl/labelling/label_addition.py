@@ -18,7 +18,7 @@ from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.ranking import Values
 from kmcl.evaluation.unlabelled import LARGEST_SHARE, USUAL_SHARE, UnlabelledCalibration, calibrate_unlabelled
 from kmcl.models.classifier import Classifier
-from kmcl.models.description import ModelDescription
+from kmcl.models.folder import ModelDescription
 from kmcl.posthoc.added_labels import AddedLabels, AddedSizes, ImageMemory, find_memory
 from kmcl.posthoc.interface import PosthocPart
 from kmcl.posthoc.kernel_vote import KernelVote

@@ -2,8 +2,14 @@
 
 from kmcl.models.classifier import Classifier
 from kmcl.models.complexity import Complexity, EncoderCount, measure_complexity
-from kmcl.models.description import FittedPart, ModelDescription
-from kmcl.models.folder import build_classifier, load_model, read_description, save_model
+from kmcl.models.folder import (
+    FittedPart,
+    ModelDescription,
+    build_classifier,
+    load_model,
+    read_description,
+    save_model,
+)
 from kmcl.models.folding import fold_batch_norms
 from kmcl.models.method_complexity import MeasuredMethod, measure_method
 from kmcl.models.published_complexity import ComparedComplexity, PublishedComplexity, published_counterpart

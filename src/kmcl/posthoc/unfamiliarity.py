@@ -14,10 +14,7 @@ from kmcl.encoders import Encoder, EncoderFeatures
 from kmcl.kernels.precision import at_least_float32, without_autocast
 from kmcl.methods.output import HeadOutput
 from kmcl.options.posthoc import UnfamiliarityOptions
-from kmcl.posthoc.direction_residual import DirectionResidual
-from kmcl.posthoc.gaussian_distance import GaussianDistance
 from kmcl.posthoc.interface import PosthocPart
-from kmcl.posthoc.val_shares import ValShares
 from kmcl.shapes import Float, Num
 
 LEAST_VAL_IMAGES = 20
@@ -204,3 +201,171 @@ class Unfamiliarity(PosthocPart):
 def _content(standardised: Float[Tensor, "B K"]) -> Float[Tensor, " B"]:
     """min(0, max(-2, z_e))."""
     return -standardised[:, 0].neg().relu().clamp(max=MOST_CONTENT)
+
+
+MOST_DIRECTIONS = 256
+SHRINKAGE = 1e-3
+"""Added to every variance, as a share of their mean: directions in which the vectors hardly differ would
+decide alone.
+"""
+LEAST_DEVIATION = 1e-6
+"""A number that varies less than this is treated as constant."""
+
+
+class GaussianDistance(nn.Module):
+    """The logarithm of the squared Mahalanobis distance to a fitted Gaussian.
+
+    With z the vector, each number of it standardised, v_j the main directions and λ_j their variances,
+
+        D = Σ_j (v_j · z)² / (λ_j + ε) + (‖z‖² - Σ_j (v_j · z)²) / (λ + ε)
+
+    where λ is the mean variance of the directions beyond the first `MOST_DIRECTIONS`, which have no term of
+    their own. The covariance is shrunk by ε.
+
+    width: of the vectors
+    """
+
+    centre: Tensor
+    scale: Tensor
+    directions: Tensor
+    precisions: Tensor
+    rest_precision: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        num_directions = min(width, MOST_DIRECTIONS)
+        self.register_buffer("centre", torch.zeros(width))
+        self.register_buffer("scale", torch.zeros(width))
+        self.register_buffer("directions", torch.zeros(width, num_directions))
+        self.register_buffer("precisions", torch.zeros(num_directions))
+        self.register_buffer("rest_precision", torch.zeros(()))
+
+    @torch.no_grad()
+    def fit(self, vectors: Float[Tensor, "M S"]) -> None:
+        """The mean and the shrunk covariance of these vectors."""
+        exact = vectors.double()
+        deviations, centre = torch.std_mean(exact, dim=0, correction=0)
+        scale = torch.where(deviations > LEAST_DEVIATION, 1 / deviations, 0.0)
+        standardised = (exact - centre) * scale
+        variances, directions = torch.linalg.eigh(standardised.T @ standardised / len(vectors))
+        variances, directions = variances.flip(0).clamp(min=0), directions.flip(1)
+        shrinkage = SHRINKAGE * variances.mean().clamp(min=LEAST_DEVIATION)
+        kept = self.directions.shape[1]
+        self.centre, self.scale = centre.to(self.centre), scale.to(self.scale)
+        self.directions = directions[:, :kept].to(self.directions).contiguous()
+        self.precisions = (1 / (variances[:kept] + shrinkage)).to(self.precisions)
+        rest = variances[kept:].mean() if len(variances) > kept else variances[-1]
+        self.rest_precision = (1 / (rest + shrinkage)).to(self.rest_precision)
+
+    @without_autocast
+    def places(self, vectors: Float[Tensor, "B S"], number: int) -> Float[Tensor, "B K"]:
+        """Where vectors lie along the first main directions, in the deviations of the fitted ones."""
+        directions = self.scale[:, None] * self.directions[:, :number] * self.precisions[:number].sqrt()
+        return (at_least_float32(vectors) - self.centre) @ directions
+
+    @without_autocast
+    def forward(self, vectors: Float[Tensor, "B S"]) -> Float[Tensor, " B"]:
+        differences = at_least_float32(vectors) - self.centre
+        directions = self.scale[:, None] * self.directions  # constants, which an exported file has once
+        if self.directions.shape[1] == len(self.centre):
+            whitened = differences @ (directions * self.precisions.sqrt())
+            return torch.log(whitened.square().sum(dim=1) + LEAST_DEVIATION)
+        squares = (differences @ directions).square()
+        rest = ((differences * self.scale).square().sum(dim=1) - squares.sum(dim=1)).clamp(min=0)
+        return torch.log(squares @ self.precisions + rest * self.rest_precision + LEAST_DEVIATION)
+
+
+MOST_DIRECTIONS = 128
+LARGEST_SHARE = 4
+"""At most a quarter of all directions are main ones, so that there is an outside."""
+
+
+class DirectionResidual(nn.Module):
+    """The share of a vector's squared length, seen from the mean of the fitted ones, outside main directions.
+
+    With u the unit vector from the mean to the vector and v_j the main directions of the fitted u,
+
+        r = 1 - Σ_j (v_j · u)²
+
+    between 0 and 1. How far from the mean the vector lies does not count: features of images that show much
+    lie far from it.
+
+    width: of the vectors
+    """
+
+    centre: Tensor
+    directions: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        num_directions = max(1, min(MOST_DIRECTIONS, width // LARGEST_SHARE))
+        self.register_buffer("centre", torch.zeros(width))
+        self.register_buffer("directions", torch.zeros(width, num_directions))
+
+    @torch.no_grad()
+    def fit(self, vectors: Float[Tensor, "M S"]) -> None:
+        """The mean of these vectors, and the main directions in which they lie from it."""
+        self.centre = vectors.mean(dim=0)
+        units = self._units(vectors).double()
+        _, directions = torch.linalg.eigh(units.T @ units)
+        main = directions.flip(1)[:, : self.directions.shape[1]]
+        self.directions = main.to(self.directions).contiguous()
+
+    @without_autocast
+    def places(self, vectors: Float[Tensor, "B S"], number: int) -> Float[Tensor, "B K"]:
+        """v_j · u for the first main directions, between -1 and 1."""
+        return self._units(at_least_float32(vectors)) @ self.directions[:, :number]
+
+    @without_autocast
+    def forward(self, vectors: Float[Tensor, "B S"]) -> Float[Tensor, " B"]:
+        differences = at_least_float32(vectors) - self.centre
+        inside = (differences @ self.directions).square().sum(dim=1)
+        return 1 - inside / differences.square().sum(dim=1).clamp(min=torch.finfo(inside.dtype).tiny)
+
+    def _units(self, vectors: Tensor) -> Tensor:
+        return nn.functional.normalize(vectors - self.centre, dim=1)
+
+
+MOST_QUANTILES = 500
+
+
+class ValShares(nn.Module):
+    """The share of n values of val that are smaller than a new one, as a continuous increasing function.
+
+    At the values q_1 < ... < q_Q of val, whose ranks are r_1 = 1 < ... < r_Q = n, it is
+
+        h_1 = 0,    h_j = r_(j-1) / (n + 1)
+
+    with straight lines between them; beyond q_Q it approaches n / (n + 1). All values of val are used, or
+    `MOST_QUANTILES` of them with equal spaces between their ranks. The function is never above the share of
+    all n + 1 values (those of val and the new one) that are at most the new one and of val. So if the new
+    value is drawn as those of val are, it reaches 1 - a with a probability of at most a.
+    """
+
+    quantiles: Tensor
+    heights: Tensor
+
+    def __init__(self, num_quantiles: int) -> None:
+        super().__init__()
+        self.register_buffer("quantiles", torch.zeros(num_quantiles))
+        self.register_buffer("heights", torch.zeros(num_quantiles + 1))
+
+    @torch.no_grad()
+    def fit(self, values: Float[Tensor, " N"]) -> None:
+        number = len(values)
+        ranks = torch.linspace(1, number, min(number, MOST_QUANTILES), dtype=torch.float64).round().long()
+        self.quantiles = values.sort().values[ranks.to(values.device) - 1].to(self.quantiles)
+        heights = torch.cat([torch.zeros(1, dtype=torch.int64), ranks]).double() / (number + 1)
+        self.heights = heights.to(self.heights)
+
+    def forward(self, values: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
+        # What holds of val alone comes first: in an exported file it is a constant.
+        lower, upper = self.quantiles[:-1], self.quantiles[1:]
+        smallest = torch.finfo(values.dtype).tiny
+        slopes = 1 / (upper - lower).clamp(min=smallest)
+        steps = self.heights[1:-1] - self.heights[:-2]
+        spread = (self.quantiles[-1] - self.quantiles[0]).clamp(min=smallest)
+        last_step = self.heights[-1] - self.heights[-2]
+        passed = ((values.unsqueeze(1) - lower) * slopes).clamp(0, 1)
+        beyond = (values - self.quantiles[-1]).relu()
+        return passed @ steps + last_step * beyond / (beyond + spread)

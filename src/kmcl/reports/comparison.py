@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kmcl.errors import InputError
-from kmcl.evaluation.bootstrap import PairedDifference
-from kmcl.evaluation.intervals import RESAMPLES, paired_difference
+from kmcl.evaluation.bootstrap import RESAMPLES, PairedDifference, paired_difference
 from kmcl.reports.blocks import Missing, Picture, Section, Table, Text, percent
 from kmcl.reports.drawing import (
     FULL_WIDTH,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kmcl.evaluation.calibration import Calibration
+from kmcl.evaluation.temperature import Calibration
 from kmcl.reports.blocks import Picture, Table, percent
 from kmcl.reports.drawing import COLOURS, INK, legend_below, line_look, new_axes
 from kmcl.reports.measured import RECALLS, Measured

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kmcl.data.label_correlations import correlations
+from kmcl.data.cooccurrence import correlations
 from kmcl.errors import InputError
 from kmcl.evaluation.agreement import Agreement, label_agreement, label_cooccurrence
 from kmcl.evaluation.ranking import Values

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from kmcl.data.label_correlations import correlations
+from kmcl.data.cooccurrence import correlations
 from kmcl.errors import InputError
 from kmcl.reports.blocks import Cell, Missing, Section, Table, Text, percent
 from kmcl.reports.comparison import comparison_section

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from kmcl.errors import InputError
 from kmcl.evaluation.abstention import Abstention, judge_abstention
-from kmcl.evaluation.bootstrap import BootstrapInterval
+from kmcl.evaluation.bootstrap import RESAMPLES, SEED, BootstrapInterval, map_interval
 from kmcl.evaluation.by_rules import evaluate_by_rules, rates_by_rules
 from kmcl.evaluation.guarantee import GuaranteeWish
-from kmcl.evaluation.intervals import RESAMPLES, SEED, map_interval
 from kmcl.evaluation.json_values import JsonObject, from_json_object, to_json_object
 from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.levels import LevelMetrics, metrics_by_level

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kmcl.errors import InputError
-from kmcl.evaluation.bootstrap import PairedDifference
+from kmcl.evaluation.bootstrap import PairedDifference, paired_difference
 from kmcl.evaluation.figures import FIGURES, OF_LABELS, Figure
-from kmcl.evaluation.intervals import paired_difference
 from kmcl.evaluation.json_values import JsonObject, to_json_object
 from kmcl.evaluation.predictions import Predictions
 from kmcl.studies.plan import Member, StudyPlan

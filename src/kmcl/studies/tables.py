@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kmcl.errors import InputError
-from kmcl.evaluation.bootstrap import PairedDifference
-from kmcl.evaluation.intervals import RESAMPLES
+from kmcl.evaluation.bootstrap import RESAMPLES, PairedDifference
 from kmcl.storage.atomic import write_json, write_text
 from kmcl.storage.locks import locked
 from kmcl.studies.designs import OF_SIZES

@@ -24,9 +24,10 @@ from kmcl.features.views import Features
 from kmcl.methods import find_method
 from kmcl.methods.output import HeadOutput
 from kmcl.models.classifier import Classifier
-from kmcl.models.description import FittedPart, ModelDescription
 from kmcl.models.folder import (
     DESCRIPTION_FILE,
+    FittedPart,
+    ModelDescription,
     load_model,
     remove_unlisted_parts,
     save_description,

@@ -39,8 +39,7 @@ from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import mean_average_precision
 from kmcl.evaluation.summary import ChosenOnVal, SplitSummary, measure_splits, metrics_of
 from kmcl.methods.label_statistics import set_label_statistics
-from kmcl.models.description import ModelDescription
-from kmcl.models.folder import build_classifier, save_model
+from kmcl.models.folder import ModelDescription, build_classifier, save_model
 from kmcl.options.methods import MethodOptions
 from kmcl.runs.evaluation import write_evaluation
 from kmcl.runs.folder import RunFolder, no_folder_if_start_fails

@@ -12,9 +12,8 @@ from rich.console import Console
 from kmcl.cores import available_cores
 from kmcl.data import Dataset
 from kmcl.data.vectors import feature_dim
-from kmcl.encoders.offline_weights import PACKAGES
 from kmcl.encoders.timm_encoder import count_stages, own_size
-from kmcl.encoders.weights import default_weights
+from kmcl.encoders.weights import PACKAGES, default_weights
 from kmcl.features.runtime import FrozenRuntimes
 from kmcl.runs.dataset import absolute_paths, open_whole, take_part
 from kmcl.runs.launcher import is_first_process, with_launched_processes

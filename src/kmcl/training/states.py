@@ -14,7 +14,7 @@ from torch import nn
 
 from kmcl.data import Dataset
 from kmcl.models.classifier import Classifier
-from kmcl.models.description import ModelDescription
+from kmcl.models.folder import ModelDescription
 from kmcl.options.methods import MethodOptions
 from kmcl.posthoc.interface import PosthocPart
 from kmcl.runs.folder import RunFolder

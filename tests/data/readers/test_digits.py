@@ -10,8 +10,7 @@ import pytest
 
 from kmcl.data import Dataset
 from kmcl.data.readers import digits
-from kmcl.data.readers.digit_scenes import COOCCURRING, EXCLUSIVE, affinities, draw_digits
-from kmcl.data.readers.digits import DIGIT_LABELS
+from kmcl.data.readers.digits import COOCCURRING, DIGIT_LABELS, EXCLUSIVE, affinities, draw_digits
 
 
 def draw(**options: int) -> Dataset:
