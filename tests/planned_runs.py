@@ -98,6 +98,10 @@ class Planned(Exception):  # noqa: N818
         self.plan = plan
 
 
+def _stop(plan: object, *_: object, **__: object) -> None:
+    raise Planned(plan)
+
+
 @contextlib.contextmanager
 def planning_only(*, accelerator: bool = False) -> Iterator[None]:
     """Every run and comparison ends where training would begin, on a machine of a fixed speed."""
@@ -105,9 +109,6 @@ def planning_only(*, accelerator: bool = False) -> Iterator[None]:
     def measure(self: object, encoder: str, weights: str | None, size: int | None, *_: object) -> Throughput:
         seconds = Candidate(encoder, size or 224, 1).cost / CANDIDATES[0].cost / IMAGES_A_SECOND
         return Throughput({"torch": 2 * seconds, "onnxruntime": seconds}, 0.0)
-
-    def stop(plan: object, *_: object, **__: object) -> None:
-        raise Planned(plan)
 
     with pytest.MonkeyPatch.context() as patch:
         for kind, reader in DRAWN.items():
@@ -117,8 +118,8 @@ def planning_only(*, accelerator: bool = False) -> Iterator[None]:
         patch.setattr(recipes, "installed_runtime", lambda: "onnxruntime")
         patch.setattr("torch.cuda.is_available", lambda: accelerator)
         patch.setattr("torch.cuda.get_device_name", lambda: "an accelerator")
-        patch.setattr("kmcl.training.pipeline.train", stop)
-        patch.setattr("kmcl.reports.study_figures.run_drawn_study", stop)
+        patch.setattr("kmcl.training.pipeline.train", _stop)
+        patch.setattr("kmcl.reports.study_figures.run_drawn_study", _stop)
         yield
 
 
@@ -160,6 +161,16 @@ def compared_by_api(data: str, given: Mapping[str, Any], folder: Path) -> Outcom
     """Those of `kmcl.compare`."""
     method, others = _split_method(given)
     return _outcome(lambda: kmcl.compare(data, [method], output=folder, progress=False, **others))
+
+
+def planned_study(*words: str) -> StudyPlan:
+    """The plan of a study that a command would run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kmcl.reports.study_figures.run_drawn_study", _stop)
+        with pytest.raises(Planned) as stopped, contextlib.redirect_stdout(io.StringIO()):
+            _program().main([*words], standalone_mode=False)
+    found: StudyPlan = stopped.value.plan
+    return found
 
 
 ENTRY_POINTS = {

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kmcl.serving.prediction_run import predict
     from kmcl.serving.service.server import serve
     from kmcl.studies.results import StudyResult
+    from kmcl.studies.weight_search import WeightResult
 
 __all__ = [
     "DescribedData",
@@ -69,6 +70,7 @@ __all__ = [
     "select",
     "serve",
     "shard_data",
+    "study",
     "train",
 ]
 
@@ -342,57 +344,109 @@ def _evaluate_run(
 
 
 def compare(
-    data: str | Path | pd.DataFrame,
-    methods: Sequence[str] = ("asl", "kmcl"),
+    data: str | Path | pd.DataFrame | None = None,
+    methods: Sequence[str] | None = None,
     *,
-    seeds: Sequence[int] = (0, 1, 2),
+    seeds: Sequence[int] | None = None,
     reference: str | None = None,
     search: str | None = None,
     output: str | Path | None = None,
+    resume: str | Path | None = None,
     preset: str = "default",
     config: str | Path | None = None,
     options: Mapping[str, Any] | None = None,
     jobs: int = 1,
+    ray: str | None = None,
     progress: bool = True,
     **settings: Any,
 ) -> StudyResult:
     """Train methods with the same budget and every seed, and compare them, as `kmcl compare` does.
 
-    methods:   as of `kmcl compare`: "asl", "kmcl:kernel=gaussian", "wide=kmcl:kernel=anisotropic"
+    methods:   "asl", "kmcl:kernel=gaussian", "wide=kmcl:kernel=anisotropic"; asl and kmcl if not given
+    seeds:     every method is trained with each; 0, 1 and 2 if not given
     reference: the others' differences are to this one; the first if not given
     search:    a setting chosen for each method on val first, as in "learning_rate=3e-4,1e-3"
+    resume:    the folder of a study to go on with, beside which nothing else is given
+    config:    a file of settings; or the study.yaml of a study, which is repeated with what else is given
     jobs:      trainings at a time
+    ray:       address of a Ray cluster to train on, "auto" or "local"
     The other arguments are those of `train`; an option of a method is for the methods that have it.
 
     Each training has a process of its own, so call this under `if __name__ == "__main__":` in a script. The
-    folder gets table.md, table.csv, results.json and the figure; the same call again continues an interrupted
-    study.
+    `folder` of the result has table.md, table.csv, results.json and the figure; the same call again continues
+    an interrupted study.
     """
-    from kmcl.data import Dataset
-    from kmcl.reports.study_figures import run_drawn_study
-    from kmcl.runs.resolution import read_given
-    from kmcl.studies.equal_search import parse_search
-    from kmcl.studies.plan import check_options_are_used, default_folder, make_plan
-    from kmcl.studies.variants import parse_variants
+    found: StudyResult = _run_study(
+        "compare",
+        {"methods": methods},
+        settings,
+        data=data,
+        output=output,
+        resume=resume,
+        preset=preset,
+        config=config,
+        options=options,
+        seeds=seeds,
+        reference=reference,
+        search=search,
+        jobs=jobs,
+        ray=ray,
+        progress=progress,
+    )
+    return found
 
-    if _is_frame(data) and output is None:
-        raise InputError("output must be given where the data are a DataFrame")
-    if isinstance(data, Dataset):
-        raise InputError(
-            "compare trains in processes of their own, which cannot share a Dataset in memory; give a "
-            "dataset spec or a DataFrame"
-        )
-    spec, reader_options = _data_settings(data, options)
-    variants = parse_variants(methods)
-    check_options_are_used(settings, variants)
-    flags = {**settings, "data_options": reader_options or None}
-    given = read_given(spec, preset, None if config is None else Path(config), flags)
-    folder = None if output is None else Path(output)
-    if folder is not None:
-        given = _with_table(given, data, options, folder)
-    searched = None if search is None else parse_search(search)
-    plan = make_plan("compare", {**given.options, **given.values}, variants, seeds, reference, searched)
-    return run_drawn_study(plan, folder or default_folder(plan), jobs=jobs, console=_console(progress))
+
+def study(
+    kind: Literal["kernels", "terms", "data-size", "weights"],
+    data: str | Path | pd.DataFrame | None = None,
+    *,
+    methods: Sequence[str] | None = None,
+    fractions: Sequence[float] | None = None,
+    same_steps: bool | None = None,
+    points: int | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    sampler: Literal["random", "tpe"] | None = None,
+    seeds: Sequence[int] | None = None,
+    output: str | Path | None = None,
+    resume: str | Path | None = None,
+    preset: str = "default",
+    config: str | Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    jobs: int = 1,
+    ray: str | None = None,
+    progress: bool = True,
+    **settings: Any,
+) -> StudyResult | WeightResult:
+    """One of the paper's studies, as `kmcl study` does: the `WeightResult` of weights, else a `StudyResult`.
+
+    methods, fractions, same_steps: of data-size: what is trained with which fractions of the training images,
+               0.1, 0.2, 0.4, 0.6, 0.8 and 1 if not given, and whether with more epochs where images are fewer
+    points, low, high, sampler: of weights: how many settings of the three weights are tried, 15 if not given,
+               between 0.01 and 1, drawn by "random", or "tpe", which uses the results of earlier points
+    seeds:     every variant is trained with each; 0, 1 and 2 if not given, of weights 0
+    The other arguments are those of `compare`.
+    """
+    own = {
+        **{"methods": methods, "fractions": fractions, "same_steps": same_steps},
+        **{"points": points, "low": low, "high": high, "sampler": sampler},
+    }
+    found: StudyResult | WeightResult = _run_study(
+        f"study {kind}",
+        own,
+        settings,
+        data=data,
+        output=output,
+        resume=resume,
+        preset=preset,
+        config=config,
+        options=options,
+        seeds=seeds,
+        jobs=jobs,
+        ray=ray,
+        progress=progress,
+    )
+    return found
 
 
 def report(
@@ -674,6 +728,82 @@ _HOMES = {
 """The actions that are a function of one package, each with its module."""
 
 __getattr__ = lazy_names(__name__, _HOMES)
+
+
+def _run_study(
+    kind: str,
+    own: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    *,
+    data: Any,
+    output: str | Path | None,
+    resume: str | Path | None,
+    preset: str,
+    config: str | Path | None,
+    options: Mapping[str, Any] | None,
+    seeds: Sequence[int] | None,
+    reference: str | None = None,
+    search: str | None = None,
+    jobs: int,
+    ray: str | None,
+    progress: bool,
+) -> Any:
+    """Plan a study from what was given, or go on with one, and run it."""
+    from kmcl.reports.study_figures import run_drawn_study
+    from kmcl.runs.resolution import Given, read_given
+    from kmcl.studies.plan import default_folder
+    from kmcl.studies.study import described_plan, plan_study, repeated_values, resumed_plan
+
+    console, folder = _console(progress), _given_path(output)
+    own, given = ({k: v for k, v in each.items() if v is not None} for each in (own, settings))
+    if resume is not None:
+        if (
+            own
+            or given
+            or any(x is not None for x in (data, output, config, options, seeds, reference, search))
+        ):
+            raise InputError(
+                "--resume continues a study with the settings it was started with; give nothing else"
+            )
+        folder = Path(resume)
+        plan = resumed_plan(kind, folder)
+    else:
+        _check_study_data(data, output)
+        spec, reader_options = (None, options) if data is None else _data_settings(data, options)
+        flags = {**given, **({"data_options": dict(reader_options)} if reader_options else {})}
+        file = _given_path(config)
+        repeated = None if file is None else described_plan(kind, file, preset)
+        if repeated is None:
+            base = read_given(spec, preset, file, flags)
+        else:
+            base = Given(repeated_values(repeated, flags | ({} if spec is None else {"data": spec})))
+        if folder is not None:
+            base = _with_table(base, data, options, folder)
+        plan = plan_study(
+            kind,
+            {**base.options, **base.values},
+            own,
+            given=given,
+            seeds=seeds,
+            reference=reference,
+            search=search,
+            repeated=repeated,
+        )
+        folder = folder or default_folder(plan)
+    console.print(f"study folder: {folder}", soft_wrap=True, highlight=False)
+    return run_drawn_study(plan, folder, jobs=jobs, ray=ray, console=console)
+
+
+def _check_study_data(data: Any, output: str | Path | None) -> None:
+    from kmcl.data import Dataset
+
+    if _is_frame(data) and output is None:
+        raise InputError("output must be given where the data are a DataFrame")
+    if isinstance(data, Dataset):
+        raise InputError(
+            "a study trains in processes of their own, which cannot share a Dataset in memory; give a "
+            "dataset spec or a DataFrame"
+        )
 
 
 def _path(run: str | Path | Run) -> Path:

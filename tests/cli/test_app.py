@@ -261,7 +261,7 @@ def test_settings_can_be_shown():
         ),
         (
             ["study", "terms", "digits", "--decoder-groups", "3"],
-            "kmcl: settings: method kmcl has no option decoder_groups; it is an option of mldecoder\n",
+            "kmcl: decoder_groups is an option of mldecoder; none of these is compared: kmcl\n",
         ),
         (
             ["study", "weights", "digits", "--decoder-groups", "3"],

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from kmcl.cli.app import make_app
+from kmcl.api import study
 from kmcl.errors import InputError
 from kmcl.runs.resolution import settings_from_values
-from kmcl.studies.command import command_of
-from kmcl.studies.designs import (
+from kmcl.studies.plan import StudyPlan, enter_plan, make_plan
+from kmcl.studies.variants import (
     ALL_TERMS,
     OF_SIZES,
     kernel_variants,
+    parse_variants,
     size_variants,
-    sizes_of,
     term_variants,
 )
-from kmcl.studies.plan import StudyPlan, enter_plan, make_plan
-from kmcl.studies.variants import parse_variants
+from planned_runs import planned_study
 
 VALUES = {"data": "digits", "epochs": 6, "reconstruction_weight": 0.5}
 WITH_KERNELS = VALUES | {"kernel": "isotropic"}
@@ -77,12 +74,6 @@ def test_sizes_are_compared_with_the_reference_of_the_same_size(tmp_path: Path):
     assert members["kmcl-temperature-1-0.1-seed1"].data.train_fraction == 0.1
     assert members["kmcl-temperature-1-0.1-seed1"].optimisation.epochs == 60
     assert members["asl-1-seed0"].optimisation.epochs == 6
-    assert sizes_of(variants) == (methods, (0.1, 0.5, 1.0), True)
-    assert sizes_of(size_variants(methods, (0.5,), VALUES["epochs"], same_steps=False)) == (
-        methods,
-        (0.5,),
-        False,
-    )
 
 
 @pytest.mark.parametrize(
@@ -94,33 +85,42 @@ def test_sizes_that_are_none_are_refused(fractions: tuple[float, ...], message: 
         size_variants(parse_variants(["asl"]), fractions, VALUES["epochs"], same_steps=False)
 
 
-@pytest.mark.parametrize(
-    "plan",
-    [
-        make_plan("study terms", VALUES, term_variants(VALUES), (0, 1), ALL_TERMS),
-        make_plan("study kernels", VALUES, kernel_variants(), (2,), "isotropic"),
-        make_plan(
-            OF_SIZES,
-            WITH_KERNELS,
-            size_variants(
-                parse_variants(["bce,kmcl:temperature=1"]), (0.2, 1), VALUES["epochs"], same_steps=True
-            ),
-            (0,),
-        ),
-    ],
-    ids=lambda plan: plan.kind,
+SIZES = (
+    "study data-size digits --methods bce,kmcl:temperature=1 --fractions 0.2,1 --same-steps "
+    "--kernel isotropic"
 )
-def test_the_command_of_a_study_makes_it_again(
-    plan: StudyPlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
-    seen: list[StudyPlan] = []
-    monkeypatch.setattr("kmcl.cli.study_arguments.run_and_show", lambda plan, *rest: seen.append(plan))
-    app = make_app()
-    result = CliRunner().invoke(app, shlex.split(command_of(plan))[1:])
-    assert result.exit_code == 0, result.exception
-    assert seen == [plan]
-    enter_plan(tmp_path, plan)
-    assert CliRunner().invoke(app, [*plan.kind.split(), "--resume", str(tmp_path)]).exit_code == 0
-    assert seen == [plan, plan]
-    wrong = CliRunner().invoke(app, ["compare", "--resume", str(tmp_path), "--epochs", "3"])
-    assert "--resume continues a study with the settings it was started with" in str(wrong.exception)
+
+
+@pytest.mark.parametrize(
+    "words", ["study terms digits --reconstruction-weight 0.5", "study kernels digits --seeds 2", SIZES]
+)
+def test_a_study_is_repeated_from_its_description(words: str, tmp_path: Path):
+    """As it was; or with other settings, of which its variants are designed again."""
+    made = planned_study(*words.split(), "--epochs", "6")
+    enter_plan(tmp_path, made)
+    kind = words.split()[:2]
+    assert planned_study(*kind, "--config", str(tmp_path / "study.yaml")) == made
+    assert planned_study(*kind, "--resume", str(tmp_path)) == made
+    again = planned_study(*kind, "--config", str(tmp_path / "study.yaml"), "--epochs", "12")
+    assert again == planned_study(*words.split(), "--epochs", "12")
+    epochs = {member.variant: member.settings.optimisation.epochs for member in again.members(tmp_path)}
+    assert set(epochs.values()) == ({60, 12} if words == SIZES else {12})
+
+
+def test_what_a_study_sets_itself_is_refused():
+    for words, message in (
+        ("study kernels digits --kernel gaussian", "--kernel: this study trains with every kernel"),
+        ("study terms digits --posthoc kernel_vote", "--posthoc: this study compares terms of the loss"),
+        ("study data-size digits --train-fraction 0.5", "--train-fraction: this study has --fractions"),
+        (
+            "study weights digits --contrastive-weight 0.5",
+            "--contrastive-weight: this study draws the weights",
+        ),
+        ("compare", "settings: data must be given"),
+    ):
+        with pytest.raises(InputError, match=message):
+            planned_study(*words.split())
+    with pytest.raises(InputError, match="fractions: is not an argument of study kernels"):
+        study("kernels", "digits", fractions=[0.5])
+    with pytest.raises(InputError, match="study kernel is none of the studies: compare, study kernels"):
+        study("kernel", "digits")  # type: ignore[arg-type]

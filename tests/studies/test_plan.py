@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import subprocess
 import sys
 import time
@@ -13,25 +12,26 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from kmcl.cli.app import make_app
-from kmcl.cli.study_folder import study_values
 from kmcl.errors import InputError
-from kmcl.runs.resolution import flat_values
+from kmcl.runs.resolution import Given, flat_values
 from kmcl.storage.locks import is_locked, try_lock
-from kmcl.studies.command import command_of
-from kmcl.studies.plan import (
-    StudyPlan,
-    check_options_are_used,
-    default_folder,
-    enter_plan,
-    make_plan,
-    read_plan,
-)
-from kmcl.studies.variants import parse_variants
+from kmcl.studies.plan import StudyPlan, default_folder, enter_plan, make_plan, read_plan
+from kmcl.studies.variants import check_options_are_used, parse_variants
+from kmcl.training.plan import make_plan as plan_training
+from planned_runs import planned_study
 
 
 def plan(methods: str = "asl,kmcl", seeds: tuple[int, ...] = (0, 1), **flags: object) -> StudyPlan:
     values = {"data": "digits", "epochs": 3, "data_options": {"size": 120}} | flags
     return make_plan("compare", values, parse_variants([methods]), seeds)
+
+
+def grey_table(folder: Path) -> Path:
+    for number in range(8):
+        Image.new("RGB", (32, 32), (10 * number,) * 3).save(folder / f"{number}.png")
+    rows = [f"{number}.png,{'train' if number < 6 else 'val'},{number % 2}\n" for number in range(8)]
+    (folder / "scans.csv").write_text("image,split,odd\n" + "".join(rows))
+    return folder / "scans.csv"
 
 
 def test_members_differ_in_method_seed_and_own_settings_only(tmp_path: Path):
@@ -51,11 +51,7 @@ def test_it_is_read_as_it_was_entered(tmp_path: Path):
 
 def test_methods_have_their_parts_of_grey_images(tmp_path: Path):
     """As a training of each alone; also when the plan is read again, and with another method in it."""
-    for number in range(8):
-        Image.new("RGB", (32, 32), (10 * number,) * 3).save(tmp_path / f"{number}.png")
-    rows = [f"{number}.png,{'train' if number < 6 else 'val'},{number % 2}\n" for number in range(8)]
-    (tmp_path / "scans.csv").write_text("image,split,odd\n" + "".join(rows))
-    given = {"data": str(tmp_path / "scans.csv"), "data_options": {}}
+    given = {"data": str(grey_table(tmp_path)), "data_options": {}}
     folder = tmp_path / "study"
     entered = enter_plan(folder, plan("kmcl,asl,plain=kmcl:posthoc=none,few=kmcl:frozen_stages=6", **given))
     assert read_plan(folder) == entered
@@ -75,7 +71,7 @@ def test_methods_and_seeds_may_be_added(tmp_path: Path):
     joined = enter_plan(tmp_path, plan("bce,asl", (2, 0), workers=1))
     assert [variant.name for variant in joined.variants] == ["asl", "kmcl", "bce"]
     assert joined.seeds == (0, 2)
-    assert joined.settings.data.workers is None
+    assert joined.settings["asl"].data.workers is None
     assert read_plan(tmp_path) == joined
 
 
@@ -122,7 +118,7 @@ def test_plans_that_cannot_be_run_are_refused(changes: dict[str, object], messag
     with pytest.raises(InputError, match=message):
         plan(**changes)
     with pytest.raises(InputError, match="reference must be one of asl; got 'bce'"):
-        make_plan("compare", plan().values, parse_variants(["asl"]), (0,), "bce")
+        make_plan("compare", plan().base, parse_variants(["asl"]), (0,), "bce")
 
 
 def test_the_same_settings_have_the_same_folder():
@@ -130,32 +126,118 @@ def test_the_same_settings_have_the_same_folder():
     assert default_folder(plan()) != default_folder(plan(epochs=4))
 
 
-def test_the_command_of_a_plan_makes_it_again(monkeypatch: pytest.MonkeyPatch):
-    """Parsed by the program itself, up to where it would begin to train."""
-    made = make_plan(
-        "compare",
-        study_values(
-            "digits", "paper", None, ["size=120"], {"channels_last": False, "learning_rate": 1 / 3000}
-        ),
-        parse_variants(["asl,bold=kmcl:temperature=1,normalise_dimension=false"]),
-        (0, 3),
-        "bold",
-    )
-    seen: list[StudyPlan] = []
-    monkeypatch.setattr("kmcl.cli.study_arguments.run_and_show", lambda plan, *rest: seen.append(plan))
-    words = shlex.split(command_of(made))
-    result = CliRunner().invoke(make_app(), words[1:])
-    assert result.exit_code == 0, result.output
-    assert seen == [made]
+def test_a_study_is_repeated_from_its_description(tmp_path: Path):
+    """By the program itself, up to where it would begin to train; a flag overrides."""
+    wanted = "asl,bold=kmcl:temperature=1,normalise_dimension=false"
+    flags = f"--preset paper --no-channels-last --learning-rate 0.001 --seeds 0,3 --methods {wanted}"
+    made = planned_study("compare", "digits", "-o", "size=120", *flags.split(), "--reference", "bold")
     assert made.members(Path())[1].settings.method.head_init == "paper"
+    enter_plan(tmp_path, made)
+    again = ("compare", "--config", str(tmp_path / "study.yaml"))
+    assert planned_study(*again) == made
+    assert planned_study("compare", "--resume", str(tmp_path)) == made
+    other = planned_study(*again, "--learning-rate", "0.002", "--seeds", "1")
+    assert other == planned_study(
+        *("compare", "digits", "-o", "size=120", *flags.split(), "--reference", "bold"),
+        *("--learning-rate", "0.002", "--seeds", "1"),
+    )
+    more = planned_study(*again, "--methods", "asl,bce")
+    assert [variant.name for variant in more.variants] == ["asl", "bce"]
+    assert more.settings["asl"] == made.settings["asl"]
+    for words, message in (
+        (("study", "kernels", *again[1:]), "is a study of kind 'compare'; use kmcl compare"),
+        ((*again, "--preset", "paper"), "leave out preset paper"),
+        (
+            ("compare", "--resume", str(tmp_path), "--epochs", "3"),
+            "continues a study with the settings it was",
+        ),
+    ):
+        with pytest.raises(InputError, match=message):
+            planned_study(*words)
+
+
+def test_relative_paths_of_a_description_are_those_of_where_it_was_begun(tmp_path: Path, monkeypatch):
+    (tmp_path / "begun").mkdir()
+    Image.new("RGB", (32, 32)).save(tmp_path / "begun" / "a.png")
+    rows = "".join(f"a.png,{split},1\n" for split in ("train", "val"))
+    (tmp_path / "begun" / "labels.csv").write_text(f"image,split,odd\n{rows}")
+    monkeypatch.chdir(tmp_path / "begun")
+    enter_plan(Path("study"), plan(data="labels.csv", data_options={}))
+    monkeypatch.chdir(tmp_path)
+    other = planned_study("compare", "--config", "begun/study/study.yaml", "--epochs", "4")
+    assert {one.data.spec for one in other.settings.values()} == {
+        f"table:{tmp_path / 'begun' / 'labels.csv'}"
+    }
+
+
+def test_a_study_keeps_the_settings_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Where a later version chooses others: goes on with the same command, and takes nothing new."""
+    began = enter_plan(tmp_path, plan(encoder="resnet18"))
+    monkeypatch.setattr("kmcl.runs.recipes.LEARNING_RATE", 0.1)
+    now = plan(encoder="resnet18")
+    assert now.settings["asl"].optimisation.learning_rate == 0.1
+    assert enter_plan(tmp_path, now) == began
+    assert planned_study("compare", "--config", str(tmp_path / "study.yaml")) == began
+    with pytest.raises(InputError, match=r"the study was started with learning_rate 0\.003, now it is 0\.1"):
+        enter_plan(tmp_path, plan("asl,kmcl,bce", encoder="resnet18"))
+    with pytest.raises(InputError, match=r"the study was started with learning_rate 0\.003, now it is 0\.1"):
+        enter_plan(tmp_path, plan("bce", encoder="resnet18"))
+
+
+BEFORE = """
+kind: compare
+reference: asl
+seeds: [0, 1]
+variants:
+  asl: {method: asl, changes: {}}
+  few: {method: kmcl, changes: {frozen_stages: 6, query_width: 16}}
+grey: true
+settings:
+  data: SCANS
+  data_options: {}
+  encoder: tf_efficientnet_lite0
+  image_size: 224
+  frozen_stages: 5
+  cached_views: 2
+  feature_runtime: onnxruntime
+  epochs: 3
+  learning_rate: 0.003
+  seed: 0
+  devices: null
+  nodes: 1
+  recipe: cached
+  budget: null
+  to_choose: []
+  positive_focus: 0.25
+"""
+
+
+def test_a_study_of_the_version_before_goes_on_with_the_same_members(tmp_path: Path):
+    scans = grey_table(tmp_path)
+    folder = tmp_path / "study"
+    folder.mkdir()
+    (folder / "study.yaml").write_text(BEFORE.replace("SCANS", str(scans)))
+    resumed = planned_study("compare", "--resume", str(folder))
+    members = {member.name: member.settings for member in resumed.members(folder)}
+    assert list(members) == ["asl-seed0", "few-seed0", "asl-seed1", "few-seed1"]
+    asl, few = members["asl-seed1"], members["few-seed1"]
+    assert (asl.encoder.frozen_stages, few.encoder.frozen_stages) == (5, 6)
+    assert (asl.encoder.feature_runtime, asl.optimisation.epochs, asl.optimisation.seed) == (
+        "onnxruntime",
+        3,
+        1,
+    )
+    assert (few.method.query_width, few.method.positive_focus) == (16, 0.25)
+    assert [(part.name, part.grid) for part in few.posthoc if part.name == "frozen_gp"] == [("frozen_gp", 0)]
+    assert enter_plan(folder, resumed) == read_plan(folder) == resumed
+    added = enter_plan(folder, make_plan("compare", resumed.base, parse_variants(["bce"]), (2,)))
+    assert [variant.name for variant in added.variants] == ["asl", "few", "bce"]
 
 
 @pytest.mark.parametrize(
     "posthoc", ["none", "frozen_gp,kernel_vote:max_images=9", [{"name": "kernel_vote", "max_images": 9}]]
 )
-def test_post_hoc_parts_are_a_part_of_the_plan_and_of_its_command(
-    posthoc: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_post_hoc_parts_are_a_part_of_the_plan(posthoc: object, tmp_path: Path):
     """Also as a file of settings gives them, which is a list."""
     own = "asl,plain=kmcl:posthoc=none,both=bce:posthoc=frozen_gp+kernel_vote"
     made = plan(own, (0,), posthoc=posthoc, frozen_stages=2, data_options={"size": "120"})
@@ -167,11 +249,7 @@ def test_post_hoc_parts_are_a_part_of_the_plan_and_of_its_command(
         "both": ["frozen_gp", "kernel_vote"],
     }
     assert enter_plan(tmp_path, made) == made == read_plan(tmp_path)
-    seen: list[StudyPlan] = []
-    monkeypatch.setattr("kmcl.cli.study_arguments.run_and_show", lambda plan, *rest: seen.append(plan))
-    result = CliRunner().invoke(make_app(), shlex.split(command_of(made))[1:])
-    assert result.exit_code == 0, result.exception
-    assert seen == [made]
+    assert planned_study("compare", "--config", str(tmp_path / "study.yaml")) == made
 
 
 def test_an_option_is_for_the_methods_that_have_it(tmp_path: Path):
@@ -195,27 +273,26 @@ def test_an_option_is_for_the_methods_that_have_it(tmp_path: Path):
         plan("asl:kernel=gaussian,kmcl")
 
 
-def test_the_command_has_every_option_that_a_method_has_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """Options of a preset are in the plan, also where no method has them yet; one may be added."""
-    values = study_values("digits", "paper", None, None, {})
-    without = make_plan("compare", values, parse_variants(["asl,bce"]), (0,))
-    assert "--head-init" not in command_of(without)
-    among = make_plan("compare", values, parse_variants(["asl,kmcl"]), (0,))
-    assert "--temperature 0.2" in command_of(among)
-    enter_plan(tmp_path, without)
-    seen: list[StudyPlan] = []
-    monkeypatch.setattr("kmcl.cli.study_arguments.run_and_show", lambda plan, *rest: seen.append(plan))
-    for plan in (without, among):
-        result = CliRunner().invoke(make_app(), shlex.split(command_of(plan))[1:])
-        assert result.exit_code == 0, result.exception
-        joined = enter_plan(tmp_path, seen[-1])
-        assert [m.settings for m in seen[-1].members(tmp_path)] == [
-            m.settings for m in plan.members(tmp_path)
-        ]
+def test_options_are_kept_for_methods_that_are_added(tmp_path: Path):
+    flags = ("compare", "digits", "--preset", "paper", "--seeds", "0", "--methods")
+    enter_plan(tmp_path, planned_study(*flags, "asl,bce"))
+    joined = enter_plan(tmp_path, planned_study(*flags, "asl,kmcl"))
     assert [variant.name for variant in joined.variants] == ["asl", "bce", "kmcl"]
     assert joined.members(tmp_path)[2].settings.method.head_init == "paper"
+
+
+def test_a_variant_is_what_a_training_with_its_settings_is(tmp_path: Path):
+    """Also what a recipe chooses for its own encoder, recipe or images."""
+    changes = {
+        "other": {"encoder": "tf_efficientnet_lite2"},
+        "whole": {"recipe": "finetune"},
+        "plain": {"augmentation": "none"},
+    }
+    words = [f"{name}=kmcl:{key}={value}" for name, one in changes.items() for key, value in one.items()]
+    members = plan(",".join(words), (3,)).members(tmp_path)
+    for member in members:
+        given = {"data": "digits", "data_options": {"size": 120}, "epochs": 3, "seed": 3, "devices": 1}
+        assert member.settings == plan_training(Given(given | changes[member.variant])).settings
 
 
 def test_a_lock_goes_with_its_process(tmp_path: Path):

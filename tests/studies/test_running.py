@@ -6,12 +6,12 @@ import csv
 import io
 import json
 import os
-import shlex
 import signal
 import sys
 import tempfile
 import threading
 import time
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -25,16 +25,20 @@ from kmcl.cli.app import make_app
 from kmcl.errors import InputError
 from kmcl.evaluation.bootstrap import compare_mean_map
 from kmcl.evaluation.predictions import Predictions
-from kmcl.studies.command import command_of
 from kmcl.studies.plan import StudyPlan, make_plan
 from kmcl.studies.results import StudyResult
-from kmcl.studies.running import threads_per_process
+from kmcl.studies.running import PRELOADED, threads_per_process
 from kmcl.studies.study import run_study
 from kmcl.studies.variants import parse_variants
 from prepared_program import Program
 from settings_runs import train
 from studies_settings import TINY
 
+TINY_FLAGS = [
+    *("--encoder", "test_convnext", "--weights", "none", "--query-width", "128", "--image-size", "32"),
+    *("--augmentation", "light", "--learning-rate", "2e-3", "--batch-size", "20", "--epochs", "1"),
+    *("--workers", "0", "-o", "size=120"),
+]
 FROZEN = Path(__file__).with_name("frozen_table.json")
 
 
@@ -121,9 +125,9 @@ def test_a_member_that_fails_is_told_and_stops_no_other(study: Finished):
     assert "4 of 6 members" in study.said
 
 
-def test_the_tables_hold_the_figures_and_the_command(study: Finished):
+def test_the_tables_hold_the_figures_and_name_the_description(study: Finished):
     text = (study.folder / "table.md").read_text()
-    assert text.startswith(f"    {command_of(study.plan)}\n")
+    assert text.startswith("    kmcl compare --config study.yaml --output NEW\n")
     kmcl = study.result.variant("kmcl")
     assert kmcl is not None
     assert kmcl.difference is not None
@@ -142,6 +146,7 @@ def test_the_tables_hold_the_figures_and_the_command(study: Finished):
     ]
     assert [float(row["mAP"]) for row in rows[2:]] == pytest.approx(list(kmcl.metrics["mAP"].values))
     saved = json.loads((study.folder / "results.json").read_text())
+    assert saved["description"] == "study.yaml"
     assert saved["variants"][1]["metrics"]["mAP"]["mean"] == kmcl.metrics["mAP"].mean
 
 
@@ -178,8 +183,8 @@ def test_the_same_study_again_touches_no_finished_member(study: Finished):
 
 
 def test_the_command_shows_the_table_and_draws_the_figure(study: Finished):
-    arguments = shlex.split(command_of(tiny_plan("asl,kmcl", (0, 1))))[1:]
-    shown = CliRunner().invoke(make_app(), [*arguments, "--workers", "0", "--output", str(study.folder)])
+    arguments = ["compare", "digits", "--methods", "asl,kmcl", "--seeds", "0,1", *TINY_FLAGS]
+    shown = CliRunner().invoke(make_app(), [*arguments, "--output", str(study.folder)])
     assert shown.exit_code == 0, shown.exception
     assert "4 of 4 members are finished already" in shown.output
     assert "val mAP" in shown.output
@@ -201,9 +206,10 @@ def test_what_no_member_could_do_is_refused_before_any_begins(tmp_path: Path):
 def test_two_processes_share_the_members_and_one_takes_over_from_the_other_killed(tmp_path: Path):
     """kill -9 in the middle of the second member, while another process runs the same study."""
     folder = tmp_path / "study"
-    plan = tiny_plan("asl,long=kmcl:epochs=9,bce:epochs=4,focal", (0,))
-    arguments = shlex.split(command_of(plan))[1:]
-    killed = Program(tmp_path / "errors.txt", *arguments, "--workers", "0", "--output", str(folder))
+    methods = "asl,long=kmcl:epochs=9,bce:epochs=4,focal"
+    plan = tiny_plan(methods, (0,))
+    arguments = ["compare", "digits", "--methods", methods, "--seeds", "0", *TINY_FLAGS]
+    killed = Program(tmp_path / "errors.txt", *arguments, "--output", str(folder))
     members = {member.variant: member for member in plan.members(folder)}
     wait_for(lambda: members["long"].run.checkpoint.is_file(), killed)
     assert members["asl"].is_finished
@@ -235,6 +241,10 @@ def wait_for(condition, process: Program, seconds: float = 240) -> None:
         assert process.is_running, process.errors
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_what_is_imported_once_for_all_members_is_there():
+    assert [import_module(name).__name__ for name in PRELOADED] == ["kmcl.studies.member"]
 
 
 def test_processes_share_the_cores(monkeypatch: pytest.MonkeyPatch):

@@ -1,11 +1,10 @@
-"""Words for what is compared: read, written back, refused."""
+"""Words for what is compared: read, refused."""
 
 from __future__ import annotations
 
 import pytest
 
 from kmcl.errors import InputError
-from kmcl.studies.command import spell
 from kmcl.studies.variants import Variant, parse_variants
 
 
@@ -19,15 +18,6 @@ def test_methods_settings_and_names_are_read():
         Variant("kmcl learning_rate=1e-3", "kmcl", {"learning_rate": 0.001}),
     )
     assert [variant.slug for variant in found] == ["asl", "wide", "kmcl-learning-rate-1e-3"]
-
-
-@pytest.mark.parametrize(
-    "word", ["asl", "kmcl:kernel=gaussian", "own name=kmcl:head_init=paper,normalise_dimension=false"]
-)
-def test_a_variant_is_spelled_as_it_is_read(word: str):
-    (variant,) = parse_variants([word])
-    assert parse_variants([spell(variant)]) == (variant,)
-    assert spell(variant) == word
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from kmcl.errors import InputError
-from kmcl.studies.plan import Member
+from kmcl.studies.plan import Member, read_plan
 from kmcl.studies.running import StudyRun
 from kmcl.studies.weight_search import WeightSearch
+from planned_runs import planned_study
 from studies_settings import TINY
 
 pytest.importorskip("optuna")
@@ -59,7 +60,7 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> type[AnsweredRun]:
 
 
 def test_points_are_trained_for_real_and_test_is_not_measured(tmp_path: Path):
-    points = search(2).run(tmp_path / "study")
+    points = search(2).run(tmp_path / "study").points
     assert len(points) == 2
     for point in points:
         run = tmp_path / "study" / "members" / f"{point.name.replace(' ', '-')}-seed0"
@@ -69,32 +70,34 @@ def test_points_are_trained_for_real_and_test_is_not_measured(tmp_path: Path):
         assert point.val_map == metrics["best"]["val_map"]
     assert points[0].val_map >= points[1].val_map
     text = (tmp_path / "study" / "table.md").read_text()
-    assert text.startswith("    kmcl study weights digits --seeds 0 ")
-    assert "--points 2 --low 0.01 --high 1 --sampler random" in text
+    assert text.startswith("    kmcl study weights --config study.yaml --output NEW\n")
+    again = planned_study("study", "weights", "--config", str(tmp_path / "study" / "study.yaml"))
+    assert again == read_plan(tmp_path / "study")
+    assert again.arguments == {"points": 2, "low": 0.01, "high": 1.0, "sampler": "random"}
     assert f"| {points[0].name} | {100 * points[0].val_map:.2f} |" in text
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
 def test_an_interruption_changes_no_point(sampler: str, answered: type[AnsweredRun], tmp_path: Path):
     made = {"sampler": sampler, "seeds": (0, 1)}
-    whole = search(8, **made).run(tmp_path / "whole")
+    whole = search(8, **made).run(tmp_path / "whole").points
     assert len(answered.trained) == 16
     answered.trained, answered.until = [], 5
     with pytest.raises(KeyboardInterrupt):
         search(8, **made).run(tmp_path / "stopped")
     answered.until = 1000
-    finished = search(8, **made).run(tmp_path / "stopped")
+    finished = search(8, **made).run(tmp_path / "stopped").points
     assert finished == whole
     assert sorted(answered.trained) == sorted(set(answered.trained))
     assert whole[0].val_map == max(point.val_map for point in whole)
     assert whole[0].val_map == pytest.approx(np.mean(whole[0].values))
-    more = search(10, **made).run(tmp_path / "stopped")
+    more = search(10, **made).run(tmp_path / "stopped").points
     assert {point.name for point in more} == {f"point {n:02d}" for n in range(1, 11)}
     assert len(answered.trained) == 20
 
 
 def test_points_are_log_uniform_in_their_range(answered: type[AnsweredRun], tmp_path: Path):
-    points = search(30, low=0.001, high=10.0).run(tmp_path / "study")
+    points = search(30, low=0.001, high=10.0).run(tmp_path / "study").points
     for term in ("reconstruction", "classification", "contrastive"):
         logs = np.log10([point.weights[term] for point in points])
         assert -3 <= logs.min() < -2

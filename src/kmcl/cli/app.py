@@ -32,7 +32,7 @@ COMMANDS = {
         "kmcl.cli.train:train", "Train a model on DATA: settings from the preset, then --config, then flags."
     ),
     "compare": Listed(
-        "kmcl.cli.compare:compare",
+        "kmcl.cli.study:compare",
         "Train METHODS on DATA with every seed, and compare them with paired intervals.",
     ),
     "evaluate": Listed(

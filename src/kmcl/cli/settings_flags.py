@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cache
 from typing import Annotated, Any, NamedTuple, Optional, get_type_hints
 
 import typer
@@ -67,6 +68,7 @@ def setting_flags() -> list[Flag]:
     return [*common, *flags.values()]
 
 
+@cache
 def shown_defaults() -> dict[str, str]:
     """What the help shows as default of each flag, as in "4.0; 1.0 with method aam"."""
     cases = [(method, preset) for method in METHOD_OPTIONS for preset in PRESETS]

@@ -22,11 +22,11 @@ from kmcl.reports.drawing import (
 )
 from kmcl.reports.figure_files import write_picture
 from kmcl.storage.locks import locked
-from kmcl.studies.designs import OF_SIZES, TERMS, method_name
 from kmcl.studies.plan import StudyPlan
 from kmcl.studies.results import StudyResult, VariantResult
 from kmcl.studies.study import run_study
-from kmcl.studies.weight_search import SearchPoint
+from kmcl.studies.variants import OF_SIZES, OF_WEIGHTS, TERMS, method_name
+from kmcl.studies.weight_search import SearchPoint, WeightResult, WeightSearch
 
 LONGEST_NAME = 18
 """Characters of a reference's name that fit below the differences."""
@@ -39,16 +39,20 @@ def run_drawn_study(
     jobs: int = 1,
     ray: str | None = None,
     console: Console | None = None,
-) -> StudyResult:
-    """`run_study`, with the figure of the study beside its tables."""
+) -> StudyResult | WeightResult:
+    """`run_study`, or the search for weights, with the figure of the study beside its tables."""
+    if plan.kind == OF_WEIGHTS:
+        found = WeightSearch.of(plan).run(folder, jobs=jobs, ray=ray, console=console)
+        if any(point.val_map is not None for point in found.points):
+            _write_picture(weights_picture(found.points), folder)
+        return found
     result = run_study(plan, folder, jobs=jobs, ray=ray, console=console)
-    picture = size_picture(result) if plan.kind == OF_SIZES else comparison_picture(result)
-    write_study_picture(picture, folder)
+    _write_picture(size_picture(result) if plan.kind == OF_SIZES else comparison_picture(result), folder)
     return result
 
 
-def write_study_picture(picture: Picture, folder: Path) -> None:
-    """Write a figure into the folder of a study, which other processes may write to at the same time."""
+def _write_picture(picture: Picture, folder: Path) -> None:
+    """Into the folder of a study, which other processes may write to at the same time."""
     with locked(folder / "locks" / "results.lock"):
         write_picture(picture, folder)
 

@@ -3,36 +3,43 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from kmcl.data.spec import short_name
 from kmcl.errors import InputError, suggest
-from kmcl.options import METHOD_OPTIONS, methods_with, read_parts
-from kmcl.runs.dataset import absolute_paths, open_whole, take_part
+from kmcl.runs.dataset import absolute_paths, open_whole
 from kmcl.runs.folder import TABLE_FILE, RunFolder
-from kmcl.runs.planning_facts import DATA_RULES, Facts
-from kmcl.runs.recipes import choose_settings, parts_for
 from kmcl.runs.resolution import (
     FLAT_NAMES,
     Given,
     flat_values,
     setting_names,
     settings_from_values,
-    spell_parts,
     with_changes,
 )
 from kmcl.runs.settings import TrainingSettings
 from kmcl.storage.atomic import write_text
 from kmcl.storage.locks import locked
-from kmcl.studies.designs import OF_SIZES, method_name, size_name
-from kmcl.studies.equal_search import EqualSearch, parse_search, trials_of
-from kmcl.studies.variants import Variant, check_distinct
-from kmcl.training.plan import TimmEncoders
+from kmcl.studies.variants import (
+    OF_SIZES,
+    EqualSearch,
+    Variant,
+    check_distinct,
+    method_name,
+    options_of,
+    parse_search,
+    size_name,
+)
+from kmcl.training.plan import make_plan as plan_training
+
+FILE_NAME = "study.yaml"
+ADVICE = "use another --output, or the settings it was started with"
 
 OF_THE_MACHINE = ("workers", "cache", "cache_dir", "accelerator")
 """Settings that do not affect the results of a training: a study may be resumed with other values."""
@@ -81,25 +88,45 @@ class StudyPlan:
     """Variants times seeds, with common settings.
 
     kind:      `compare`, or the study's name.
-    values:    settings common to all, by flat names; options of a method apply to the variants that have
-    them.
+    base:      what was given for all, by flat names; options of a method are for the variants that have them.
     reference: name of the variant the others are compared with; in a study of data sizes, of the method.
+    settings:  of each variant by its name, made once; with a search of each of its trials.
     search:    a setting that is chosen on val for each variant first.
-    grey:      whether the images have no colour: methods may have other post-hoc parts for these.
+    arguments: of a study's own, of which its variants were made.
     """
 
     kind: str
-    values: Mapping[str, Any]
+    base: Mapping[str, Any]
     variants: tuple[Variant, ...]
     seeds: tuple[int, ...]
     reference: str
+    settings: Mapping[str, TrainingSettings]
     search: EqualSearch | None = None
-    grey: bool = False
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def settings(self) -> TrainingSettings:
-        """The settings that are no options of a method."""
-        return settings_from_values(_of_no_method(self.values))
+    def data(self) -> str:
+        """The dataset spec, as it was given."""
+        return str(self.base["data"])
+
+    @property
+    def trained(self) -> tuple[Variant, ...]:
+        """Those that have settings."""
+        return _trained(self.variants, self.search)
+
+    @property
+    def trials(self) -> StudyPlan:
+        """Every variant with every value of the search, with the first seed and without evaluating test."""
+        settings = {name: with_changes(one, {"measure_test": False}) for name, one in self.settings.items()}
+        variants = self.trained
+        return replace(
+            self,
+            settings=settings,
+            variants=variants,
+            seeds=self.seeds[:1],
+            reference=variants[0].name,
+            search=None,
+        )
 
     def reference_of(self, variant: Variant) -> str:
         """The name of the variant that this one is compared with."""
@@ -109,33 +136,36 @@ class StudyPlan:
 
     def members(self, folder: Path) -> list[Member]:
         """In the order in which they are run: all variants with the first seed, then the next."""
-        return [self.member(folder, variant, seed) for seed in self.seeds for variant in self.variants]
-
-    def member(self, folder: Path, variant: Variant, seed: int) -> Member:
-        run = RunFolder(folder / "members" / f"{variant.slug}-seed{seed}")
-        return Member(variant.name, seed, self.member_settings(variant, seed), run)
-
-    def member_settings(self, variant: Variant, seed: int) -> TrainingSettings:
-        values = self._values_for(variant.method) | dict(variant.changes)
-        values |= {"method": variant.method, "seed": seed, "devices": 1}
-        if self.grey and "posthoc" not in values and values["recipe"] == "cached":
-            values |= parts_for(values, DATA_RULES["grey"], TimmEncoders())
-        return settings_from_values(values, f"variant {variant.name!r}")
-
-    def _values_for(self, method: str) -> dict[str, Any]:
-        return _of_methods(self.values, [method])
+        return [
+            Member(
+                variant.name,
+                seed,
+                with_changes(self.settings[variant.name], {"seed": seed}),
+                RunFolder(folder / "members" / f"{variant.slug}-seed{seed}"),
+            )
+            for seed in self.seeds
+            for variant in self.variants
+        ]
 
 
 def make_plan(
     kind: str,
-    values: Mapping[str, Any],
+    base: Mapping[str, Any],
     variants: Iterable[Variant],
     seeds: Iterable[int],
     reference: str | None = None,
     search: EqualSearch | None = None,
+    *,
+    arguments: Mapping[str, Any] | None = None,
+    known: StudyPlan | None = None,
 ) -> StudyPlan:
-    """Check that the trainings are distinct and comparable. `values` are settings by flat names."""
-    variants, seeds = tuple(variants), tuple(seeds)
+    """Check that the trainings are distinct and comparable, and make the settings of each variant.
+
+    base:      settings by flat names
+    arguments: see `StudyPlan`
+    known:     a plan whose variants keep their settings, where the base is the same
+    """
+    base, variants, seeds = _plain(base), tuple(variants), tuple(seeds)
     check_distinct(variants)
     names = [method_name(v.name, v.changes) if kind == OF_SIZES else v.name for v in variants]
     if reference is None:
@@ -144,34 +174,58 @@ def make_plan(
         raise InputError(f"reference must be one of {', '.join(names)}; got {reference!r}")
     if not seeds or len(set(seeds)) != len(seeds):
         raise InputError(f"seeds must be different numbers; got {','.join(map(str, seeds)) or 'none'}")
-    common = Given(_of_no_method(values)).checked
-    dataset = open_whole(with_changes(common, absolute_paths(common)))
-    facts = Facts(take_part(common, dataset), TimmEncoders())
-    # Parts are each variant's own.
-    choice = choose_settings({"posthoc": None, **values}, facts)
-    values = _completed({n: value for n, value in choice.values.items() if (n, value) != ("posthoc", None)})
-    if (values["devices"] or 1) * values["nodes"] > 1:
+    if "data" not in base:
+        raise InputError("settings: data must be given")
+    for name in base:
+        if name not in setting_names():
+            raise InputError(f"settings: unknown setting {name!r}{suggest(name, setting_names())}")
+    if any((base.get(name) or 1) != 1 for name in ("devices", "nodes")):
         raise InputError(
             "a member of a study is trained by one process; "
             "for several at a time use --jobs, or start the command several times"
         )
-    plan = StudyPlan(kind, values, variants, seeds, reference, search, facts.are_grey)
     for variant in variants:
         if search is not None and search.setting in variant.changes:
             raise InputError(f"variant {variant.name!r}: {search.setting} is what --search chooses")
-    for one in (plan, trials_of(plan, search)) if search is not None else (plan,):
-        for variant in one.variants:
-            one.member_settings(variant, seeds[0])
-    return plan
+    trained = _trained(variants, search)
+    kept = {v.name: v for v in known.trained} if known is not None and known.base == base else {}
+    settings = _make_settings(base, [v for v in trained if kept.get(v.name) != v], seeds[0])
+    settings |= {
+        v.name: known.settings[v.name] for v in trained if known is not None and v.name not in settings
+    }
+    return StudyPlan(kind, base, variants, seeds, reference, settings, search, _plain(arguments or {}))
+
+
+def _trained(variants: tuple[Variant, ...], search: EqualSearch | None) -> tuple[Variant, ...]:
+    if search is None:
+        return variants
+    return tuple(search.trial(variant, value) for variant in variants for value in search.values)
+
+
+def _make_settings(
+    base: Mapping[str, Any], variants: Iterable[Variant], seed: int
+) -> dict[str, TrainingSettings]:
+    """What a run with the settings of each variant would be trained with."""
+    common = {name: value for name, value in base.items() if name in (*FLAT_NAMES, "posthoc")}
+    givens = {}
+    for variant in variants:
+        values = common | dict(variant.changes) | {"method": variant.method, "seed": seed, "devices": 1}
+        source = f"variant {variant.name!r}" if variant.changes else "settings"
+        givens[variant.name] = Given(values, options_of([variant.method], base), source)
+    if not givens:
+        return {}
+    first, *_ = [given.checked for given in givens.values()]
+    dataset = open_whole(with_changes(first, absolute_paths(first)))
+    return {name: plan_training(given, dataset=dataset).settings for name, given in givens.items()}
 
 
 def default_folder(plan: StudyPlan) -> Path:
     """The same name for the same data and settings, so that the same command resumes its study."""
-    values = {name: value for name, value in _plain(plan.values).items() if name not in OF_THE_MACHINE}
+    values = {name: value for name, value in plan.base.items() if name not in OF_THE_MACHINE}
     if plan.search is not None:
         values["search"] = str(plan.search)
     digest = hashlib.sha256(yaml.safe_dump(values).encode()).hexdigest()[:8]
-    data = short_name(str(plan.values["data"]))
+    data = short_name(plan.data)
     return Path("runs") / f"{plan.kind.replace(' ', '-')}-{data}-{digest}"
 
 
@@ -181,7 +235,7 @@ def enter_plan(folder: Path, plan: StudyPlan) -> StudyPlan:
     Variants and seeds may be added to a study. Its settings stay: other settings, or another variant under an
     existing name, raise InputError.
     """
-    file = folder / "study.yaml"
+    file = folder / FILE_NAME
     if (
         folder.exists()
         and not file.exists()
@@ -191,27 +245,46 @@ def enter_plan(folder: Path, plan: StudyPlan) -> StudyPlan:
     try:
         with locked(folder / "locks" / "study.lock"):
             if file.is_file():
-                plan = _join(read_plan(folder), plan, folder)
+                plan = _join(read_plan(file), plan, folder)
             write_text(file, _to_yaml(plan))
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}") from error
     return plan
 
 
-def read_plan(folder: Path) -> StudyPlan:
-    """The plan of a study that was started."""
-    file = folder / "study.yaml"
+def is_plan(file: Path) -> bool:
+    """Whether a file of settings is the description of a study."""
+    try:
+        found = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        return False  # told by what reads it as settings
+    return isinstance(found, dict) and {"kind", "variants"} <= found.keys()
+
+
+def read_plan(file: Path) -> StudyPlan:
+    """The plan of a study from its study.yaml, or from the one in a study's folder."""
+    if file.is_dir():
+        file = file / FILE_NAME
     try:
         found = yaml.safe_load(file.read_text(encoding="utf-8"))
         variants = tuple(
             Variant(name, made["method"], made["changes"]) for name, made in found["variants"].items()
         )
-        values = _completed(found["settings"], str(file))
         search = parse_search(found["search"]) if found.get("search") else None
-        seeds, grey = tuple(found["seeds"]), bool(found.get("grey"))
-        return StudyPlan(found["kind"], values, variants, seeds, found["reference"], search, grey)
+        kind, seeds, reference = found["kind"], tuple(found["seeds"]), found["reference"]
+        if "given" not in found:  # of version 0.1: all common settings, and none of a variant
+            return make_plan(kind, found["settings"], variants, seeds, reference or None, search)
+        settings = {
+            name: settings_from_values(found["settings"] | own, f"{file}: {name}")
+            for name, own in found["own_settings"].items()
+        }
+        arguments = found.get("arguments", {})
+        plan = StudyPlan(kind, found["given"], variants, seeds, reference, settings, search, arguments)
+        if missing := {variant.name for variant in plan.trained} - settings.keys():
+            raise InputError(f"{file}: is not the plan of a study: no settings of {', '.join(missing)}")
+        return plan
     except FileNotFoundError:
-        raise InputError(f"{folder}: holds no study: it has no {file.name}") from None
+        raise InputError(f"{file.parent}: holds no study: it has no {file.name}") from None
     except InputError:
         raise
     except (
@@ -222,95 +295,81 @@ def read_plan(folder: Path) -> StudyPlan:
 
 
 def _join(old: StudyPlan, new: StudyPlan, folder: Path) -> StudyPlan:
-    advice = "use another --output, or the settings it was started with"
     if old.kind != new.kind:
-        raise InputError(f"{folder}: holds a study of kind {old.kind!r}, not {new.kind!r}; {advice}")
+        raise InputError(f"{folder}: holds a study of kind {old.kind!r}, not {new.kind!r}; {ADVICE}")
     what = f"{folder}: the study"
-    before, now = ({"search": plan.search and str(plan.search)} for plan in (old, new))
-    _refuse_difference(before, now, what, advice)
-    methods = {variant.method for variant in (*old.variants, *new.variants)}
-    before, now = (_plain(_of_methods(plan.values, methods)) for plan in (old, new))
-    _refuse_difference(before, now, what, advice)
+    _refuse_difference(
+        {"search": old.search and str(old.search)}, {"search": new.search and str(new.search)}, what
+    )
     known = {variant.slug: variant for variant in old.variants}
     for variant in new.variants:
         first = known.setdefault(variant.slug, variant)
-        what = f"{folder}: {variant.name!r}"
-        _refuse_difference({"method": first.method}, {"method": variant.method}, what, advice)
-        _refuse_difference(first.changes, variant.changes, what, advice)
-    seeds = dict.fromkeys((*old.seeds, *new.seeds))
-    return replace(old, variants=tuple(known.values()), seeds=tuple(seeds), reference=new.reference)
+        name = f"{folder}: {variant.name!r}"
+        _refuse_difference({"method": first.method}, {"method": variant.method}, name)
+        _refuse_difference(first.changes, variant.changes, name)
+    if old.base != new.base or len(known) > len(old.variants):
+        shared = [name for name in old.settings if name in new.settings]
+        again = new.settings
+        if not shared and old.settings:
+            shared = list(old.settings)[:1]
+            again = _make_settings(new.base, old.trained[:1], new.seeds[0])
+        for name in shared:
+            _refuse_difference(flat_values(old.settings[name]), flat_values(again[name]), what)
+    return replace(
+        old,
+        variants=tuple(known.values()),
+        seeds=tuple(dict.fromkeys((*old.seeds, *new.seeds))),
+        reference=new.reference,
+        settings={**new.settings, **old.settings},
+        arguments={
+            name: list(dict.fromkeys([*old.arguments.get(name, []), *value]))
+            if isinstance(value, list)
+            else value
+            for name, value in new.arguments.items()
+        },
+    )
 
 
-def _refuse_difference(old: Mapping[str, Any], new: Mapping[str, Any], what: str, advice: str) -> None:
+def _refuse_difference(old: Mapping[str, Any], new: Mapping[str, Any], what: str) -> None:
     ignored = (*OF_THE_MACHINE, "seed") if "data" in old else ()
     for name in dict.fromkeys((*old, *new)):
         if old.get(name) != new.get(name) and name not in ignored:
             raise InputError(
-                f"{what} was started with {name} {old.get(name)!r}, now it is {new.get(name)!r}; {advice}"
+                f"{what} was started with {name} {old.get(name)!r}, now it is {new.get(name)!r}; {ADVICE}"
             )
 
 
 def _to_yaml(plan: StudyPlan) -> str:
-    return yaml.safe_dump(
-        {
-            "kind": plan.kind,
-            "reference": plan.reference,
-            "seeds": list(plan.seeds),
-            **({} if plan.search is None else {"search": str(plan.search)}),
-            "variants": {
-                variant.name: {"method": variant.method, "changes": dict(variant.changes)}
-                for variant in plan.variants
-            },
-            **({"grey": True} if plan.grey else {}),
-            "settings": _plain(plan.values),
-        },
-        sort_keys=False,
-        allow_unicode=True,
-    )
-
-
-def check_options_are_used(options: Collection[str], variants: Iterable[Variant]) -> None:
-    """Raise InputError for an option that none of the compared methods has."""
-    methods = list(dict.fromkeys(variant.method for variant in variants))
-    used = _of_methods(dict.fromkeys(options), methods)
-    for name in options:
-        others = methods_with(name)
-        if others and name not in used:
-            raise InputError(
-                f"{name} is an option of {', '.join(others)}; none of these is compared: {', '.join(methods)}"
-            )
-
-
-def used_values(plan: StudyPlan) -> dict[str, Any]:
-    """The common values without options that none of its methods has."""
-    return _of_methods(plan.values, {variant.method for variant in plan.variants})
-
-
-def _of_no_method(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name in FLAT_NAMES}
-
-
-def _of_methods(values: Mapping[str, Any], methods: Iterable[str]) -> dict[str, Any]:
-    options = {name for method in methods for name in METHOD_OPTIONS.find(method).option_names()}
-    return {
+    """With settings that all variants have in one place, and each variant's own by its name."""
+    own = {name: _plain(flat_values(one)) for name, one in plan.settings.items()}
+    common = {
         name: value
-        for name, value in values.items()
-        if name in options or name in FLAT_NAMES or name == "posthoc"
+        for name, value in next(iter(own.values()), {}).items()
+        if all(name in other and other[name] == value for other in own.values())
     }
+    described = {
+        "kind": plan.kind,
+        "reference": plan.reference,
+        "seeds": list(plan.seeds),
+        **({} if plan.search is None else {"search": str(plan.search)}),
+        **({"arguments": dict(plan.arguments)} if plan.arguments else {}),
+        "given": plan.base,
+        "variants": {v.name: {"method": v.method, "changes": dict(v.changes)} for v in plan.variants},
+        "settings": common,
+        "own_settings": {
+            name: {key: value for key, value in values.items() if key not in common}
+            for name, values in own.items()
+        },
+    }
+    return yaml.safe_dump(described, sort_keys=False, allow_unicode=True)
 
 
-def _completed(values: Mapping[str, Any], source: str = "settings") -> dict[str, Any]:
-    """The values with every common setting filled in, unaffected by later changes of defaults."""
-    for name in values:
-        if name not in setting_names():
-            raise InputError(f"{source}: unknown setting {name!r}{suggest(name, setting_names())}")
-    complete = flat_values(settings_from_values(_of_no_method(values), source))
-    given = {name: value for name, value in values.items() if name not in FLAT_NAMES and name != "method"}
-    if isinstance(given.get("posthoc"), list | tuple):
-        given["posthoc"] = spell_parts(read_parts(given["posthoc"]))
-    return {name: complete[name] for name in FLAT_NAMES} | given
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values as YAML can store them."""
-    return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+def _plain(value: Any) -> Any:
+    """As YAML can store it."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    return str(value) if isinstance(value, Path) else value

@@ -24,7 +24,7 @@ from kmcl.evaluation.predictions import Predictions
 from kmcl.runs.folder import RunFolder
 from kmcl.runs.resolution import flat_values
 from kmcl.runs.settings import TrainingSettings
-from kmcl.studies.pipe_table import pipe_table
+from kmcl.studies.results import pipe_table
 
 KNOWN_EVERYWHERE = (
     "Published epochs: the authors' code chooses the best on test; here val does, which is cut from the "

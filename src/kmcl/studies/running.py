@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import csv
 import multiprocessing
 import os
 import signal
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Protocol
 
 from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from kmcl.cores import available_cores
+from kmcl.durations import spell_duration
 from kmcl.storage.atomic import write_text
 from kmcl.storage.locks import is_locked, read_owner
 from kmcl.studies.member import BUSY, INTERRUPTED, run_in_process
 from kmcl.studies.plan import Member
-from kmcl.studies.progress import StudyProgress
 
 POLL_SECONDS = 0.5
 INTERRUPT_SECONDS = 120
+PRELOADED = (run_in_process.__module__,)
+"""What members run, with all that it imports. The server ignores a name that is not there."""
 
 
 def train_members(
@@ -197,3 +204,94 @@ def _failure_since(file: Path, moment: float) -> str | None:
         return file.read_text(encoding="utf-8") if file.stat().st_mtime >= moment else None
     except OSError:
         return None
+
+
+class StudyProgress(AbstractContextManager["StudyProgress"]):
+    """Prints a line when a member starts or ends; in a terminal also a live list of the running members."""
+
+    def __init__(self, console: Console, members: Sequence[Member], jobs: int) -> None:
+        self.console = console
+        self.members = list(members)
+        self.jobs = jobs
+        self._live = Live(console=console, refresh_per_second=2, transient=True, auto_refresh=False)
+        self._waited = False
+
+    def __enter__(self) -> StudyProgress:
+        done = sum(member.is_finished for member in self.members)
+        if done:
+            self._say(f"{done} of {len(self.members)} members are finished already")
+        if self.console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def started(self, member: Member) -> None:
+        epochs = len(_epochs(member))
+        again = f", resumes after epoch {epochs}" if epochs and member.run.checkpoint.is_file() else ""
+        self._say(f"{member.variant}, seed {member.seed}: starts{again}")
+
+    def finished(self, member: Member) -> None:
+        rows = _epochs(member)
+        parts = [f"{member.variant}, seed {member.seed}: finished"]
+        if rows:
+            parts.append(f"{spell_duration(sum(float(row['seconds']) for row in rows))} of training")
+        best = member.run.read_metrics().get("best") if member.run.metrics_file.is_file() else None
+        if best and best["val_map"] is not None:
+            parts.append(f"val mAP {100 * best['val_map']:.2f}")
+        done = sum(other.is_finished for other in self.members)
+        parts.append(f"{done} of {len(self.members)} members")
+        self._say("; ".join([*parts, *self._time_left()]))
+
+    def failed(self, member: Member, why: str) -> None:
+        self._say(f"{member.variant}, seed {member.seed}: failed: {why} (see {member.log_file})")
+
+    def polled(self, running: Sequence[Member], waiting: Sequence[Member], elsewhere: int) -> None:
+        if elsewhere and not running and not self._waited:
+            self._waited = True
+            self._say(f"waiting for {elsewhere} members that another process trains")
+        if not self.console.is_terminal:
+            return
+        done = sum(member.is_finished for member in self.members)
+        lines = ["; ".join([f"{done} of {len(self.members)} members", *self._time_left()])]
+        for member in running:
+            rows = _epochs(member)
+            best = rows[-1].get("val/map_best") if rows else None
+            reached = f", head's val mAP {100 * float(best):.2f}" if best else ""
+            of = member.settings.optimisation.epochs
+            lines.append(f"  {member.variant}, seed {member.seed}: epoch {len(rows) + 1} of {of}{reached}")
+        self._live.update(Text("\n".join(lines)), refresh=True)
+
+    def _say(self, line: str) -> None:
+        self.console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+    def _time_left(self) -> list[str]:
+        """From the mean epoch time of each variant so far, or of all variants where one has none yet."""
+        seconds: dict[str, list[float]] = {}
+        left: dict[str, int] = {}
+        for member in self.members:
+            rows = [] if not member.run.epochs_file.is_file() else _epochs(member)
+            seconds.setdefault(member.variant, []).extend(float(row["seconds"]) for row in rows)
+            if not member.is_finished:
+                rest = max(0, member.settings.optimisation.epochs - len(rows))
+                left[member.variant] = left.get(member.variant, 0) + rest
+        everything = [value for values in seconds.values() for value in values]
+        if not everything or not any(left.values()):
+            return []
+        mean = sum(everything) / len(everything)
+        total = 0.0
+        for variant, epochs in left.items():
+            own = seconds[variant]
+            total += epochs * (sum(own) / len(own) if own else mean)
+        return [f"about {spell_duration(total / self.jobs)} left"]
+
+
+def _epochs(member: Member) -> list[dict[str, str]]:
+    try:
+        with member.run.epochs_file.open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+    except OSError:
+        return []

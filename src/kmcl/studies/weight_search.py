@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,15 +13,12 @@ import numpy as np
 from rich.console import Console
 
 from kmcl.errors import InputError
-from kmcl.storage.atomic import write_json, write_text
 from kmcl.storage.locks import file_lock, locked
-from kmcl.studies.command import command_of
-from kmcl.studies.designs import DEFAULT_KERNEL, TERMS
-from kmcl.studies.pipe_table import pipe_table
 from kmcl.studies.plan import StudyPlan, enter_plan, make_plan
+from kmcl.studies.results import pipe_table, repeating, write_tables
 from kmcl.studies.running import train_members
 from kmcl.studies.study import check_start
-from kmcl.studies.variants import Variant
+from kmcl.studies.variants import DEFAULT_KERNEL, DEFAULTS, OF_WEIGHTS, TERMS, Variant
 
 if TYPE_CHECKING:
     import optuna
@@ -30,7 +26,6 @@ if TYPE_CHECKING:
 
 Sampler = Literal["random", "tpe"]
 
-KIND = "study weights"
 POINTS_FILE = "optuna.journal"
 
 
@@ -48,6 +43,20 @@ class SearchPoint:
     values: tuple[float, ...]
 
 
+@dataclass(frozen=True)
+class WeightResult:
+    """points: the best first. failures: reasons, by member. folder: of the study."""
+
+    points: tuple[SearchPoint, ...]
+    failures: Mapping[str, str]
+    folder: Path
+
+    @property
+    def table(self) -> str:
+        """What `table.md` says."""
+        return (self.folder / "table.md").read_text(encoding="utf-8")
+
+
 @dataclass
 class WeightSearch:
     """What is searched, and how.
@@ -57,6 +66,7 @@ class WeightSearch:
                all three are drawn.
     sampler:   `random`, independent points, as in the paper; or `tpe`, which uses the results of earlier
     points.
+    known:     a plan whose points keep their settings.
     """
 
     values: Mapping[str, Any]
@@ -65,6 +75,7 @@ class WeightSearch:
     low: float = 0.01
     high: float = 1.0
     sampler: Sampler = "random"
+    known: StudyPlan | None = None
     failures: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -74,11 +85,17 @@ class WeightSearch:
             raise InputError(f"low must be above 0 and below high; got {self.low:g} and {self.high:g}")
         if self.sampler not in ("random", "tpe"):
             raise InputError(f"sampler must be random or tpe; got {self.sampler!r}")
-        self.values = {"kernel": DEFAULT_KERNEL} | dict(self.values)
+        self.values = {"kernel": DEFAULT_KERNEL} | dict(self.values) | {"measure_test": False}
+
+    @classmethod
+    def of(cls, plan: StudyPlan) -> WeightSearch:
+        """As it is planned; points that the plan has keep their settings."""
+        how = DEFAULTS[OF_WEIGHTS] | dict(plan.arguments)
+        return cls(plan.base, how.pop("points"), plan.seeds, **how, known=plan)
 
     def run(
         self, folder: Path, *, jobs: int = 1, ray: str | None = None, console: Console | None = None
-    ) -> list[SearchPoint]:
+    ) -> WeightResult:
         """Train every point that is missing and write table.md, table.csv, results.json; best point first.
 
         Test is never evaluated. The points are stored in `optuna.journal`, the trainings in `members`: after
@@ -86,51 +103,43 @@ class WeightSearch:
         """
         check_start(self.plan([Variant("point 01", "kmcl")]), ray)
         folder = folder.absolute() if ray else folder
-        study = self._open(folder)
+        study, joined = self._open(folder)
         while True:
             with locked(folder / "locks" / "points.lock"):
                 pending = self._pending(study) or self._draw(study, jobs)
                 if not pending:
                     break
-                joined = enter_plan(folder, self.plan([_variant(trial) for trial in pending]))
+                joined = enter_plan(folder, self.plan([_variant(trial) for trial in study.trials], joined))
             names = {_variant(trial).name for trial in pending}
             members = [member for member in joined.members(folder) if member.variant in names]
             self.failures |= train_members(members, jobs, console or Console(quiet=True), ray)
             with locked(folder / "locks" / "points.lock"):
                 for trial in pending:
-                    values = self._val_maps(folder, trial)
+                    values = self._val_maps(joined, folder, trial)
                     if len(values) == len(self.seeds):
                         study.tell(trial.number, float(np.mean(values)), skip_if_finished=True)
-        points = [self._point(folder, trial) for trial in study.trials]
+        points = [self._point(joined, folder, trial) for trial in study.trials]
         points.sort(key=lambda point: -1.0 if point.val_map is None else point.val_map, reverse=True)
         _write(points, folder, self)
-        return points
+        return WeightResult(tuple(points), dict(self.failures), folder)
 
-    @cached_property
-    def _plan(self) -> StudyPlan:
-        return make_plan(KIND, {**self.values, "measure_test": False}, (), self.seeds)
+    def plan(self, variants: Sequence[Variant], known: StudyPlan | None = None) -> StudyPlan:
+        how = {"points": self.num_points, "low": self.low, "high": self.high, "sampler": self.sampler}
+        return make_plan(OF_WEIGHTS, self.values, variants, self.seeds, arguments=how, known=known)
 
-    def plan(self, variants: Sequence[Variant]) -> StudyPlan:
-        return replace(self._plan, variants=tuple(variants), reference=variants[0].name if variants else "")
-
-    def command(self) -> str:
-        words = [f"--points {self.num_points}", f"--low {self.low:g}", f"--high {self.high:g}"]
-        made = command_of(self.plan([Variant("point 01", "kmcl")])).removesuffix(" --no-measure-test")
-        return " ".join([made, *words, f"--sampler {self.sampler}"])
-
-    def _open(self, folder: Path) -> optuna.Study:
+    def _open(self, folder: Path) -> tuple[optuna.Study, StudyPlan]:
         import optuna
         from optuna.storages.journal import JournalFileBackend, JournalStorage
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         how = {"low": self.low, "high": self.high, "sampler": self.sampler, "seeds": list(self.seeds)}
         # The plan is checked first: a folder with other contents must not be modified.
-        enter_plan(folder, self.plan([]))
+        joined = enter_plan(folder, self.plan(self.known.variants if self.known else (), self.known))
         lock: Any = file_lock(folder / "locks" / "optuna.lock")
         storage = JournalStorage(JournalFileBackend(str(folder / POINTS_FILE), lock_obj=lock))
         with locked(folder / "locks" / "points.lock"):
             study = optuna.create_study(
-                storage=storage, study_name=KIND, direction="maximize", load_if_exists=True
+                storage=storage, study_name=OF_WEIGHTS, direction="maximize", load_if_exists=True
             )
             before = study.user_attrs.get("how")
             if before is None:
@@ -141,7 +150,7 @@ class WeightSearch:
                     f"{folder}: the search was started with {name} {before.get(name)!r}, "
                     f"now it is {how[name]!r}; use another --output"
                 )
-        return study
+        return study, joined
 
     def _pending(self, study: optuna.Study) -> list[FrozenTrial]:
         """Points that were drawn and have no value yet, except those that failed in this call."""
@@ -176,16 +185,15 @@ class WeightSearch:
     def _member_name(self, trial: FrozenTrial, seed: int) -> str:
         return f"{_variant(trial).slug}-seed{seed}"
 
-    def _val_maps(self, folder: Path, trial: FrozenTrial) -> tuple[float, ...]:
+    def _val_maps(self, plan: StudyPlan, folder: Path, trial: FrozenTrial) -> tuple[float, ...]:
         """mAP on val of the finished trainings of a point only."""
-        members = self.plan([_variant(trial)]).members(folder)
-        return tuple(
-            float(member.run.read_metrics()["best"]["val_map"]) for member in members if member.is_finished
-        )
+        names = [self._member_name(trial, seed) for seed in self.seeds]
+        members = [member for member in plan.members(folder) if member.name in names and member.is_finished]
+        return tuple(float(member.run.read_metrics()["best"]["val_map"]) for member in members)
 
-    def _point(self, folder: Path, trial: FrozenTrial) -> SearchPoint:
+    def _point(self, plan: StudyPlan, folder: Path, trial: FrozenTrial) -> SearchPoint:
         weights = {term: trial.params[f"{term}_weight"] for term in TERMS}
-        return SearchPoint(_variant(trial).name, weights, trial.value, self._val_maps(folder, trial))
+        return SearchPoint(_variant(trial).name, weights, trial.value, self._val_maps(plan, folder, trial))
 
 
 def _variant(trial: FrozenTrial) -> Variant:
@@ -203,7 +211,7 @@ def _write(points: Sequence[SearchPoint], folder: Path, search: WeightSearch) ->
     where = f"{search.low:g} to {search.high:g}, log-uniform, {search.sampler}"
     how = "judged by mAP on val, best epoch of each training; test was not measured."
     parts = [
-        f"    {search.command()}",
+        repeating(OF_WEIGHTS),
         f"{search.values['data']}: weights from {where};\n{how}",
         pipe_table(header, rows),
     ]
@@ -215,11 +223,8 @@ def _write(points: Sequence[SearchPoint], folder: Path, search: WeightSearch) ->
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["point", "val mAP", *(f"{term}_weight" for term in TERMS)])
     writer.writerows([p.name, p.val_map, *(p.weights[term] for term in TERMS)] for p in points)
-    made = {"command": search.command(), "points": [_as_json(point) for point in points]}
-    with locked(folder / "locks" / "results.lock"):
-        write_text(folder / "table.md", "\n\n".join(parts) + "\n")
-        write_text(folder / "table.csv", text.getvalue())
-        write_json(folder / "results.json", made)
+    values = {"points": [_as_json(point) for point in points]}
+    write_tables(folder, "\n\n".join(parts) + "\n", text.getvalue(), values)
 
 
 def _as_json(point: SearchPoint) -> dict[str, Any]:

@@ -62,11 +62,12 @@ class Plan:
 def make_plan(given: Given, machine: Machine | None = None, dataset: Dataset | None = None) -> Plan:
     """Check what was given, then open the data, then let the recipe choose the rest.
 
-    machine: is measured; without one the plan is the same everywhere, and leaves nothing to the run
+    machine: is measured, and must have what was given; without one the plan is the same everywhere, and
+             leaves nothing to the run
     dataset: where it is already open
     """
     began = time.monotonic()
-    start = plan_of(given.checked, dataset)
+    start = (_plan_anywhere if machine is None else plan_of)(given.checked, dataset)
     choice = choose_settings(given.values, start.facts, machine)
     settings = given.complete(start.settings, choice.values)
     runtimes = machine.runtimes if isinstance(machine, ThisMachine) else FrozenRuntimes()
@@ -80,6 +81,10 @@ def plan_of(settings: TrainingSettings, dataset: Dataset | None = None) -> Plan:
     """
     settings = with_launched_processes(settings)
     check_machine(settings)
+    return _plan_anywhere(settings, dataset)
+
+
+def _plan_anywhere(settings: TrainingSettings, dataset: Dataset | None) -> Plan:
     # Predictions, reports and stored features know images by these names.
     settings = with_changes(settings, absolute_paths(settings))
     return Plan(settings, Facts(take_part(settings, open_whole(settings, dataset)), TimmEncoders()))
