@@ -26,8 +26,10 @@ from asl_network import KmclNetwork, randomise
 from kmcl import api
 from kmcl.cli.app import COMMANDS, load_command, make_app
 from kmcl.errors import InputError
+from kmcl.runs.resolution import setting_names
 from kmcl.serving import OnnxPredictor
 from kmcl.serving.service.settings import ServiceSettings
+from kmcl.studies.variants import DEFAULTS
 from made_once import made_once
 from tiny_runs import TINY_CACHED
 
@@ -197,9 +199,34 @@ PAIRS = {
         lambda of: api.correct(of.table, of.findings, "corrected.csv"),
     ),
 }
+QUICK = {
+    "encoder": "test_resnet",
+    "weights": "none",
+    "image_size": 16,
+    "epochs": 1,
+    "workers": 0,
+    "log": "csv",
+}
+FLAGS = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in QUICK.items())
+STUDY = {"options": {"size": "60"}, "output": "study", "seeds": [0], "progress": False, **QUICK}
+STUDIES = {
+    "compare": Pair(
+        "compare",
+        f"digits -o size=60 --output study --seeds 0 --methods asl,bce --reference bce {FLAGS}",
+        lambda of: api.compare("digits", ["asl", "bce"], reference="bce", **STUDY),
+    ),
+    "study data-size": Pair(
+        "study",
+        f"digits -o size=60 --output study --seeds 0 --methods asl --fractions 0.5,1 --same-steps {FLAGS}",
+        lambda of: api.study(
+            "data-size", "digits", methods=["asl"], fractions=[0.5, 1.0], same_steps=True, **STUDY
+        ),
+    ),
+}
+"""Each training has a process of its own."""
 APART = {"serve": api.serve, "push": api.push}
 """With tests of their own below."""
-STUDIES = {"train", "compare", "study kernels", "study terms", "study data-size", "study weights"}
+OF_STUDIES = {"study kernels", "study terms", "study data-size", "study weights"}
 
 
 @pytest.fixture(scope="module")
@@ -273,6 +300,34 @@ def test_a_command_does_what_its_function_does(words: str, world: World, written
     assert by_command or pair.printed is not None
 
 
+@pytest.mark.usefixtures("quick_figures")
+@pytest.mark.parametrize("words", STUDIES)
+def test_a_study_is_the_same_by_command_and_function(words: str, world: World, written_twice, tmp_path: Path):
+    result, returned = written_twice(STUDIES[words], words)
+    assert result.exit_code == 0, result.output
+    assert not returned.failures
+    names = ("study.yaml", "comparison.csv", "data-size.csv")
+    by_command, by_function = (contents(tmp_path / name / "study") for name in ("command", "function"))
+    assert list(by_command) == list(by_function)
+    compared = [name for name in by_command if name in names or name.endswith("settings.yaml")]
+    assert len(compared) == 4
+    for name in compared:
+        assert by_command[name] == by_function[name], name
+
+
+@pytest.mark.parametrize("words", ["compare", *sorted(OF_STUDIES)])
+def test_a_study_has_the_arguments_of_its_function(words: str):
+    function = defaults(api.compare if words == "compare" else api.study)
+    command = {
+        "options" if name == "option" else name: value
+        for name, value in defaults(commands()[words]).items()
+        if name == "data" or name not in setting_names()
+    }
+    assert command.items() <= function.items()
+    own = set().union(*(DEFAULTS[each] for each in OF_STUDIES)) - set(DEFAULTS[words])
+    assert function.keys() - command.keys() == ({"progress", "settings", "kind"} | own) & function.keys()
+
+
 def contents(folder: Path) -> dict[str, Any]:
     """Every file by its path."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -302,7 +357,7 @@ def commands() -> dict[str, Callable[..., None]]:
 
 
 def test_every_command_has_a_function():
-    assert set(commands()) == set(PAIRS) | set(APART) | STUDIES
+    assert set(commands()) == {"train", "compare"} | set(PAIRS) | set(APART) | OF_STUDIES
     assert {pair.function for pair in PAIRS.values()} <= set(api.__all__)
 
 

@@ -378,7 +378,7 @@ def compare(
     """
     found: StudyResult = _run_study(
         "compare",
-        {"methods": methods},
+        {"methods": methods, "reference": reference, "search": search},
         settings,
         data=data,
         output=output,
@@ -387,8 +387,6 @@ def compare(
         config=config,
         options=options,
         seeds=seeds,
-        reference=reference,
-        search=search,
         jobs=jobs,
         ray=ray,
         progress=progress,
@@ -742,8 +740,6 @@ def _run_study(
     config: str | Path | None,
     options: Mapping[str, Any] | None,
     seeds: Sequence[int] | None,
-    reference: str | None = None,
-    search: str | None = None,
     jobs: int,
     ray: str | None,
     progress: bool,
@@ -757,11 +753,7 @@ def _run_study(
     console, folder = _console(progress), _given_path(output)
     own, given = ({k: v for k, v in each.items() if v is not None} for each in (own, settings))
     if resume is not None:
-        if (
-            own
-            or given
-            or any(x is not None for x in (data, output, config, options, seeds, reference, search))
-        ):
+        if own or given or any(x is not None for x in (data, output, config, options, seeds)):
             raise InputError(
                 "--resume continues a study with the settings it was started with; give nothing else"
             )
@@ -779,16 +771,8 @@ def _run_study(
             base = Given(repeated_values(repeated, flags | ({} if spec is None else {"data": spec})))
         if folder is not None:
             base = _with_table(base, data, options, folder)
-        plan = plan_study(
-            kind,
-            {**base.options, **base.values},
-            own,
-            given=given,
-            seeds=seeds,
-            reference=reference,
-            search=search,
-            repeated=repeated,
-        )
+        values = {**base.options, **base.values}
+        plan = plan_study(kind, values, own, given=given, seeds=seeds, repeated=repeated)
         folder = folder or default_folder(plan)
     console.print(f"study folder: {folder}", soft_wrap=True, highlight=False)
     return run_drawn_study(plan, folder, jobs=jobs, ray=ray, console=console)

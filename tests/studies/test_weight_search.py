@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 from kmcl.errors import InputError
 from kmcl.studies.plan import Member, read_plan
 from kmcl.studies.running import StudyRun
+from kmcl.studies.study import plan_study
 from kmcl.studies.weight_search import WeightSearch
 from planned_runs import planned_study
 from studies_settings import TINY
@@ -20,8 +20,11 @@ from studies_settings import TINY
 pytest.importorskip("optuna")
 
 
-def search(points: int = 3, **changes: object) -> WeightSearch:
-    return replace(WeightSearch({"data": "digits", **TINY}, points), **changes)
+def search(
+    points: int = 3, seeds: tuple[int, ...] = (0,), values: dict[str, object] = TINY, **how: object
+) -> WeightSearch:
+    values = {"data": "digits", **values}
+    return WeightSearch(plan_study("study weights", values, {"points": points, **how}, given={}, seeds=seeds))
 
 
 def answer(member: Member) -> float:
@@ -113,7 +116,7 @@ def test_what_differs_or_makes_no_sense_is_refused(answered: type[AnsweredRun], 
     with pytest.raises(InputError, match=r"started with low 0\.01, now it is 0\.1"):
         search(low=0.1).run(tmp_path / "study")
     with pytest.raises(InputError, match="started with epochs 1, now it is 2"):
-        search(values={"data": "digits", **TINY, "epochs": 2}).run(tmp_path / "study")
+        search(values={**TINY, "epochs": 2}).run(tmp_path / "study")
     with pytest.raises(InputError, match="low must be above 0 and below high; got 2 and 1"):
         search(low=2.0)
     with pytest.raises(InputError, match="points must be at least 1; got 0"):

@@ -42,7 +42,7 @@ def run_drawn_study(
 ) -> StudyResult | WeightResult:
     """`run_study`, or the search for weights, with the figure of the study beside its tables."""
     if plan.kind == OF_WEIGHTS:
-        found = WeightSearch.of(plan).run(folder, jobs=jobs, ray=ray, console=console)
+        found = WeightSearch(plan).run(folder, jobs=jobs, ray=ray, console=console)
         if any(point.val_map is not None for point in found.points):
             _write_picture(weights_picture(found.points), folder)
         return found

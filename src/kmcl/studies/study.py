@@ -28,6 +28,7 @@ from kmcl.studies.results import (
 from kmcl.studies.running import train_members
 from kmcl.studies.variants import (
     COMPARISON,
+    DEFAULT_KERNEL,
     DEFAULTS,
     OF_KERNELS,
     OF_SIZES,
@@ -79,8 +80,6 @@ def plan_study(
     *,
     given: Mapping[str, Any],
     seeds: Sequence[int] | None = None,
-    reference: str | None = None,
-    search: str | None = None,
     repeated: StudyPlan | None = None,
 ) -> StudyPlan:
     """The plan of a study from what a command or a function was given.
@@ -95,17 +94,20 @@ def plan_study(
     for name in own:
         if name not in DEFAULTS[kind]:
             raise InputError(f"{name}: is not an argument of {kind}")
+    if kind == OF_WEIGHTS:
+        base = {"kernel": DEFAULT_KERNEL, **base, "measure_test": False}
     arguments = DEFAULTS[kind] | (dict(repeated.arguments) if repeated else {}) | dict(own)
-    if repeated is not None and _keeps_variants(repeated, base, own):
-        variants, usual = repeated.variants, repeated.reference or None
-    else:
-        variants, usual = design_variants(kind, arguments, base), REFERENCES.get(kind)
+    variants, reference = design_variants(kind, arguments, base), REFERENCES.get(kind)
+    search = parse_search(own["search"]) if "search" in own else None
+    if repeated is not None:
+        search = search or repeated.search
+        if _keeps_variants(repeated, base, own):
+            variants, reference = repeated.variants, repeated.reference or None
     check_given(kind, given, variants or (Variant("point", "kmcl"),))
     if seeds is None:
         seeds = repeated.seeds if repeated else (0,) if kind == OF_WEIGHTS else (0, 1, 2)
-    wanted = parse_search(search) if search is not None else repeated.search if repeated else None
     return make_plan(
-        *(kind, base, variants, seeds, usual if reference is None else reference, wanted),
+        *(kind, base, variants, seeds, own.get("reference", reference), search),
         arguments=arguments if kind in (OF_SIZES, OF_WEIGHTS) else None,
         known=repeated,
     )

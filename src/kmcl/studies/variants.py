@@ -175,13 +175,15 @@ OF_SIZES, OF_WEIGHTS = "study data-size", "study weights"
 """The kinds of studies, as they are called."""
 
 DEFAULTS: dict[str, dict[str, Any]] = {
-    COMPARISON: {"methods": ("asl,kmcl",)},
+    COMPARISON: {"methods": ("asl,kmcl",), "reference": None, "search": None},
     OF_KERNELS: {},
     OF_TERMS: {},
     OF_SIZES: {"methods": ("asl,kmcl",), "fractions": (0.1, 0.2, 0.4, 0.6, 0.8, 1.0), "same_steps": False},
     OF_WEIGHTS: {"points": 15, "low": 0.01, "high": 1.0, "sampler": "random"},
 }
-"""The arguments of each kind's own, besides those of every study."""
+"""The arguments of each kind's own, besides those of every study. Of weights, low and high are the range of
+each: the paper gives (0, 1] for two of them and keeps the third at 1; here all three are drawn.
+"""
 
 KERNELS = ("anisotropic", "isotropic", "mahalanobis", "gaussian")
 """In the order of the paper's ablation table."""
@@ -298,6 +300,13 @@ def design_variants(
     if kind == OF_TERMS:
         return term_variants(values)
     if kind == OF_WEIGHTS:
+        points, low, high, sampler = (arguments[name] for name in DEFAULTS[OF_WEIGHTS])
+        if points < 1:
+            raise InputError(f"points must be at least 1; got {points}")
+        if not 0 < low < high:
+            raise InputError(f"low must be above 0 and below high; got {low:g} and {high:g}")
+        if sampler not in ("random", "tpe"):
+            raise InputError(f"sampler must be random or tpe; got {sampler!r}")
         return ()
     methods = parse_variants(arguments["methods"])
     if kind == COMPARISON:

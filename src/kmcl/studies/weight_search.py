@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -18,13 +18,11 @@ from kmcl.studies.plan import StudyPlan, enter_plan, make_plan
 from kmcl.studies.results import pipe_table, repeating, write_tables
 from kmcl.studies.running import train_members
 from kmcl.studies.study import check_start
-from kmcl.studies.variants import DEFAULT_KERNEL, DEFAULTS, OF_WEIGHTS, TERMS, Variant
+from kmcl.studies.variants import DEFAULTS, OF_WEIGHTS, TERMS, Variant
 
 if TYPE_CHECKING:
     import optuna
     from optuna.trial import FrozenTrial
-
-Sampler = Literal["random", "tpe"]
 
 POINTS_FILE = "optuna.journal"
 
@@ -59,39 +57,15 @@ class WeightResult:
 
 @dataclass
 class WeightSearch:
-    """What is searched, and how.
+    """The search that a plan of `OF_WEIGHTS` describes; points that the plan has keep their settings."""
 
-    values:    settings common to all points, by flat names.
-    low, high: range of every weight. The paper gives (0, 1] for two of them and keeps the third at 1; here
-               all three are drawn.
-    sampler:   `random`, independent points, as in the paper; or `tpe`, which uses the results of earlier
-    points.
-    known:     a plan whose points keep their settings.
-    """
-
-    values: Mapping[str, Any]
-    num_points: int = 15
-    seeds: tuple[int, ...] = (0,)
-    low: float = 0.01
-    high: float = 1.0
-    sampler: Sampler = "random"
-    known: StudyPlan | None = None
+    given: StudyPlan
     failures: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.num_points < 1:
-            raise InputError(f"points must be at least 1; got {self.num_points}")
-        if not 0 < self.low < self.high:
-            raise InputError(f"low must be above 0 and below high; got {self.low:g} and {self.high:g}")
-        if self.sampler not in ("random", "tpe"):
-            raise InputError(f"sampler must be random or tpe; got {self.sampler!r}")
-        self.values = {"kernel": DEFAULT_KERNEL} | dict(self.values) | {"measure_test": False}
-
-    @classmethod
-    def of(cls, plan: StudyPlan) -> WeightSearch:
-        """As it is planned; points that the plan has keep their settings."""
-        how = DEFAULTS[OF_WEIGHTS] | dict(plan.arguments)
-        return cls(plan.base, how.pop("points"), plan.seeds, **how, known=plan)
+        how = DEFAULTS[OF_WEIGHTS] | dict(self.given.arguments)
+        self.num_points, self.low, self.high, self.sampler = how.values()
+        self.seeds = self.given.seeds
 
     def run(
         self, folder: Path, *, jobs: int = 1, ray: str | None = None, console: Console | None = None
@@ -124,8 +98,8 @@ class WeightSearch:
         return WeightResult(tuple(points), dict(self.failures), folder)
 
     def plan(self, variants: Sequence[Variant], known: StudyPlan | None = None) -> StudyPlan:
-        how = {"points": self.num_points, "low": self.low, "high": self.high, "sampler": self.sampler}
-        return make_plan(OF_WEIGHTS, self.values, variants, self.seeds, arguments=how, known=known)
+        base, how = self.given.base, self.given.arguments
+        return make_plan(OF_WEIGHTS, base, variants, self.seeds, arguments=how, known=known or self.given)
 
     def _open(self, folder: Path) -> tuple[optuna.Study, StudyPlan]:
         import optuna
@@ -134,7 +108,7 @@ class WeightSearch:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         how = {"low": self.low, "high": self.high, "sampler": self.sampler, "seeds": list(self.seeds)}
         # The plan is checked first: a folder with other contents must not be modified.
-        joined = enter_plan(folder, self.plan(self.known.variants if self.known else (), self.known))
+        joined = enter_plan(folder, self.given)
         lock: Any = file_lock(folder / "locks" / "optuna.lock")
         storage = JournalStorage(JournalFileBackend(str(folder / POINTS_FILE), lock_obj=lock))
         with locked(folder / "locks" / "points.lock"):
@@ -212,7 +186,7 @@ def _write(points: Sequence[SearchPoint], folder: Path, search: WeightSearch) ->
     how = "judged by mAP on val, best epoch of each training; test was not measured."
     parts = [
         repeating(OF_WEIGHTS),
-        f"{search.values['data']}: weights from {where};\n{how}",
+        f"{search.given.data}: weights from {where};\n{how}",
         pipe_table(header, rows),
     ]
     best = points[0]
