@@ -6,9 +6,11 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
+from rich.console import Console
+
 from kmcl.errors import InputError
 from kmcl.studies.plan import Member
-from kmcl.studies.running import INTERRUPT_SECONDS, POLL_SECONDS, StudyRun, Watcher
+from kmcl.studies.running import INTERRUPT_SECONDS, POLL_SECONDS, StudyProgress, StudyRun
 
 CONNECT_SECONDS = 10
 
@@ -22,7 +24,7 @@ class RayStudyRun:
     its last checkpoint. A training that fails is not repeated.
     """
 
-    def __init__(self, address: str, jobs: int, watcher: Watcher) -> None:
+    def __init__(self, address: str, jobs: int, watcher: StudyProgress) -> None:
         self.address, self.jobs, self.watcher = address, jobs, watcher
         self.failures: dict[str, str] = {}
 
@@ -91,16 +93,5 @@ def _train(member: Member) -> str | None:
 
     Ray sets OMP_NUM_THREADS and CUDA_VISIBLE_DEVICES to what the task may use.
     """
-    return StudyRun(1, _Silent()).run([member]).get(member.name)
-
-
-class _Silent:
-    """The task's watcher; what happens is told by the process that runs the study."""
-
-    def started(self, member: Member) -> None: ...
-
-    def finished(self, member: Member) -> None: ...
-
-    def failed(self, member: Member, why: str) -> None: ...
-
-    def polled(self, running: Sequence[Member], waiting: Sequence[Member], elsewhere: int) -> None: ...
+    silent = StudyProgress(Console(quiet=True), [member], 1)  # the process that runs the study tells
+    return StudyRun(1, silent).run([member]).get(member.name)

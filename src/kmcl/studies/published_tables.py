@@ -19,6 +19,7 @@ import numpy as np
 import yaml
 
 from kmcl.errors import InputError
+from kmcl.evaluation.figures import Figure
 from kmcl.evaluation.metrics import evaluate as evaluate_predictions
 from kmcl.evaluation.predictions import Predictions
 from kmcl.runs.folder import RunFolder
@@ -173,12 +174,14 @@ def _own_cell(table: PublishedTable, column: str, row: OwnRow) -> str:
         return described[column]
     name = column.removesuffix(" all")
     if name in PLACES:
-        return _percent([_look_up(found, PLACES[name]) for found in row.evaluations])
+        return _percent([Figure(name, PLACES[name]).of(found) for found in row.evaluations])
     if column.endswith(" top 3"):
-        return _percent([_look_up(found, f"top_k_at_threshold.{column[:-6]}") for found in row.evaluations])
+        return _percent(
+            [Figure(name, f"top_k_at_threshold.{column[:-6]}").of(found) for found in row.evaluations]
+        )
     place = table.header.index(column) - table.header.index(table.labels_from or column)
     labels = [found["labels"] for found in row.evaluations]
-    return _percent([_look_up(own[place], table.measure or "") for own in labels if place < len(own)])
+    return _percent([Figure(name, table.measure or "").of(own[place]) for own in labels if place < len(own)])
 
 
 def _what_is_ours(table: PublishedTable, row: OwnRow, split: str) -> list[str]:
@@ -206,12 +209,6 @@ def _what_is_ours(table: PublishedTable, row: OwnRow, split: str) -> list[str]:
         if len(evaluation["labels"]) != labels:
             lines.append(f"{row.name}: has {len(evaluation['labels'])} labels, the published table {labels}.")
     return lines
-
-
-def _look_up(values: Any, place: str) -> float:
-    for key in place.split("."):
-        values = None if values is None else values.get(key)
-    return math.nan if values is None else float(values)
 
 
 def _percent(values: Sequence[float]) -> str:

@@ -14,7 +14,7 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -48,18 +48,6 @@ def train_members(
         return RayStudyRun(ray, jobs, progress).run(members)
 
 
-class Watcher(Protocol):
-    """Callbacks for the members' progress."""
-
-    def started(self, member: Member) -> None: ...
-
-    def finished(self, member: Member) -> None: ...
-
-    def failed(self, member: Member, why: str) -> None: ...
-
-    def polled(self, running: Sequence[Member], waiting: Sequence[Member], elsewhere: int) -> None: ...
-
-
 @dataclass
 class _Running:
     member: Member
@@ -77,7 +65,7 @@ class StudyRun:
     """
 
     jobs: int
-    watcher: Watcher
+    watcher: StudyProgress
     failures: dict[str, str] = field(default_factory=dict)
     _running: list[_Running] = field(default_factory=list)
 
