@@ -224,7 +224,7 @@ STUDIES = {
     ),
 }
 """Each training has a process of its own."""
-APART = {"serve": api.serve, "push": api.push}
+APART = {"train": api.train, "serve": api.serve, "push": api.push}
 """With tests of their own below."""
 OF_STUDIES = {"study kernels", "study terms", "study data-size", "study weights"}
 
@@ -434,3 +434,20 @@ def test_a_model_is_not_published_under_a_name_that_is_none(world: World):
     by_command = refusal(lambda: CliRunner().invoke(make_app(), arguments, catch_exceptions=False))
     assert by_command == refusal(lambda: api.push(world.run, "digits"))
     assert defaults(commands()["push"]) == defaults(api.push)
+
+
+def test_train_does_what_its_function_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Plans of both are compared in training/test_golden_plans.py."""
+    monkeypatch.chdir(tmp_path)
+    words = (
+        "train digits --option size=120 --encoder small_convnet --epochs 2 --method asl --workers 0 --log csv"
+    )
+    assert CliRunner().invoke(make_app(), [*words.split(), "--output", "command"]).exit_code == 0
+    given = {"encoder": "small_convnet", "epochs": 2, "method": "asl", "workers": 0, "log": "csv"}
+    api.train("digits", options={"size": "120"}, output="function", progress=False, **given)
+    for file in ("plan.yaml", "settings.yaml", "metrics.json", "model/model.json", "model/model.safetensors"):
+        assert (tmp_path / "command" / file).read_bytes() == (tmp_path / "function" / file).read_bytes(), file
+    shown = CliRunner().invoke(make_app(), [*words.split(), "--show-settings"]).output
+    assert shown == api.show_settings("digits", options={"size": "120"}, **given)
+    planned = api.plan("digits", options={"size": "120"}, **given).settings
+    assert planned.to_yaml() == (tmp_path / "function" / "plan.yaml").read_text()

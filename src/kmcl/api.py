@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from kmcl.errors import InputError
+from kmcl.errors import InputError, TrainingError
 from kmcl.lazy_names import lazy_names
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from kmcl.serving.service.server import serve
     from kmcl.studies.results import StudyResult
     from kmcl.studies.weight_search import WeightResult
+    from kmcl.training.plan import Plan
 
 __all__ = [
     "DescribedData",
@@ -62,6 +64,7 @@ __all__ = [
     "export",
     "import_released",
     "monitor",
+    "plan",
     "predict",
     "published_complexity",
     "push",
@@ -70,6 +73,7 @@ __all__ = [
     "select",
     "serve",
     "shard_data",
+    "show_settings",
     "study",
     "train",
 ]
@@ -122,6 +126,14 @@ class Run:
         """Write the report of this run, and of others beside it, as `kmcl.api.report` does."""
         return report([self, *others], output=output, progress=False)
 
+    def show(self) -> None:
+        """Print what came out of it, as `kmcl train` does at its end."""
+        from rich.console import Console
+
+        from kmcl.reports.run_summary import print_run_summary
+
+        print_run_summary(Console(), self.path, self.metrics)
+
     @property
     def _folder(self) -> RunFolder:
         from kmcl.runs.folder import RunFolder
@@ -129,8 +141,40 @@ class Run:
         return RunFolder(self.path)
 
 
+def show_settings(
+    data: str | None = None,
+    *,
+    preset: str = "default",
+    config: str | Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> str:
+    """The settings that `train` would train with as YAML, but for those that it leaves to the run."""
+    from kmcl.runs.resolution import read_given, shown_settings
+
+    flags = {**settings, "data_options": dict(options or {}) or None}
+    return shown_settings(read_given(data, preset, None if config is None else Path(config), flags))
+
+
+def plan(
+    data: str | Path | Dataset | None = None,
+    *,
+    preset: str = "default",
+    config: str | Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Plan:
+    """What `train` would begin with: its settings, and why. This machine is measured."""
+    from kmcl.data import Dataset
+    from kmcl.training.machine import ThisMachine
+    from kmcl.training.plan import make_plan
+
+    given = _read_given(data, preset, config, options, settings)
+    return make_plan(given, ThisMachine.of(given.checked), data if isinstance(data, Dataset) else None)
+
+
 def train(
-    data: str | Path | Dataset | pd.DataFrame,
+    data: str | Path | Dataset | pd.DataFrame | None = None,
     *,
     method: str | None = None,
     encoder: str | nn.Module | None = None,
@@ -143,7 +187,8 @@ def train(
 ) -> Run:
     """Train a model, as `kmcl train` does.
 
-    data:     a dataset spec such as "table:labels.csv", a `Dataset`, or a DataFrame with an image column
+    data:     a dataset spec such as "table:labels.csv", a `Dataset`, or a DataFrame with an image column; the
+              one of `config` if not given
     method:   one of `kmcl.methods.METHODS`; kmcl if not given
     encoder:  a name of timm or of a plug-in, or a module of your own that maps images to a feature map
     output:   folder of the run; runs/DATA-METHOD-seedN-DATE-TIME if not given
@@ -153,37 +198,39 @@ def train(
     progress: print what is done and the time left
     settings: any other setting by the name of its flag, as in learning_rate=1e-3, kernel="gaussian"
 
-    Returns the run when it is finished. An interrupted one is continued by `resume`.
+    Returns the run when it is finished. An interrupted one has its best model so far complete where that is
+    quick, and is continued by `resume`.
     """
+    began = time.monotonic()
     from kmcl.data import Dataset
     from kmcl.encoders.module_encoder import module_name
     from kmcl.runs.folder import RunFolder, choose_folder
-    from kmcl.runs.launcher import is_first_process
-    from kmcl.runs.resolution import read_given
+    from kmcl.runs.launcher import is_first_process, is_restart
     from kmcl.training import pipeline
     from kmcl.training.machine import ThisMachine
     from kmcl.training.plan import make_plan, print_header
     from kmcl.training.states import RunIO
 
     module = None if encoder is None or isinstance(encoder, str) else encoder
-    dataset = data if isinstance(data, Dataset) else None
-    spec, reader_options = _data_settings(data, options)
-    flags = {
-        **settings,
-        "method": method,
-        "encoder": encoder if module is None else module_name(module),
-        "data_options": reader_options or None,
-    }
+    name = encoder if module is None else module_name(module)
     console = _console(progress)
-    given = read_given(spec, preset, None if config is None else Path(config), flags)
+    given = _read_given(data, preset, config, options, {**settings, "method": method, "encoder": name})
     folder = choose_folder(None if output is None else Path(output), given.checked)
+    run = RunFolder(folder)
+    if run.is_begun and is_restart(finished=run.metrics_file.is_file()):
+        if is_first_process():
+            console.print(f"{folder}: continues, with the settings it was started with", soft_wrap=True)
+        return resume(folder, encoder=module, progress=progress)
     if is_first_process():
-        RunFolder(folder).refuse_existing()
+        run.refuse_existing()
     given = _with_table(given, data, options, folder)
     try:
-        plan = make_plan(given, ThisMachine.of(given.checked), dataset)
+        with console.status("measuring this machine ..."):
+            dataset = data if isinstance(data, Dataset) else None
+            plan = replace(make_plan(given, ThisMachine.of(given.checked), dataset), began=began)
         print_header(console, plan, folder)
-        pipeline.train(plan, folder, RunIO(console, encoder=module))
+        with _noting_how_to_continue(run):
+            pipeline.train(plan, folder, RunIO(console, encoder=module))
     except InputError:
         _remove_table(folder)
         raise
@@ -195,18 +242,35 @@ def resume(
     *,
     data: Dataset | None = None,
     encoder: nn.Module | None = None,
+    devices: int | None = None,
+    nodes: int | None = None,
     progress: bool = True,
 ) -> Run:
     """Continue an interrupted run, to the same numbers; a finished one is returned as it is.
 
-    data, encoder: the `Dataset` and the module it was started with, where it was started with such
+    data, encoder:  the `Dataset` and the module it was started with, where it was started with such
+    devices, nodes: where there are now more or fewer than before
     """
+    from kmcl.runs.folder import RunFolder
     from kmcl.training import pipeline
     from kmcl.training.states import RunIO
 
-    folder = run.path if isinstance(run, Run) else Path(run)
-    pipeline.resume(folder, RunIO(_console(progress), encoder=encoder), dataset=data)
+    folder, io = Path(run), RunIO(_console(progress), encoder=encoder)
+    with _noting_how_to_continue(RunFolder(folder)):
+        pipeline.resume(folder, io, dataset=data, devices=devices, nodes=nodes)
     return Run(folder)
+
+
+@contextmanager
+def _noting_how_to_continue(folder: RunFolder) -> Iterator[None]:
+    from kmcl.storage.atomic import WriteError
+
+    try:
+        yield
+    except (TrainingError, WriteError, KeyboardInterrupt, SystemExit) as stop:
+        for line in folder.how_to_continue():
+            stop.add_note(line)
+        raise
 
 
 def evaluate(
@@ -814,6 +878,20 @@ def _writing(dataset: Dataset, progress: bool) -> Iterator[Callable[[int], objec
 
 def _texts(paths: str | Path | Sequence[str | Path]) -> list[str]:
     return [str(paths)] if isinstance(paths, str | Path) else [str(path) for path in paths]
+
+
+def _read_given(
+    data: Any,
+    preset: str,
+    config: str | Path | None,
+    options: Mapping[str, Any] | None,
+    settings: Mapping[str, Any],
+) -> Given:
+    from kmcl.runs.resolution import read_given
+
+    spec, reader_options = (None, dict(options or {})) if data is None else _data_settings(data, options)
+    flags = {**settings, "data_options": reader_options or None}
+    return read_given(spec, preset, None if config is None else Path(config), flags)
 
 
 def _data_settings(data: Any, options: Mapping[str, Any] | None) -> tuple[str, dict[str, Any]]:

@@ -54,3 +54,16 @@ def _cut(quoted: re.Match[str]) -> str:
 # A quote beside a letter on its outer side is an apostrophe.
 _QUOTED = re.compile(r"(?<!\w)(['\"])((?:(?!\1(?!\w)).)*)\1(?!\w)", re.DOTALL)
 _WORD = re.compile(rf"([^\s/\\]{{{LONGEST_VALUE}}})[^\s/\\]{{{LONGEST_NAME - LONGEST_VALUE},}}")
+
+
+class TrainingError(RuntimeError):
+    """Ends a training that can be continued; its notes say how."""
+
+
+class LostProcessError(TrainingError):
+    """Another process of a training ended, or cannot be reached."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"another process of this training was lost ({reason}); its own messages, on its machine, say why"
+        )

@@ -206,7 +206,7 @@ def test_ctrl_c_keeps_the_best_model_complete_and_resume_gives_the_same(
     settings = read_settings(folder / "run" / "settings.yaml")
     stop_after = InterruptAfter(epochs=1)
     with pytest.raises((KeyboardInterrupt, SystemExit)):
-        train(settings, tmp_path / "run", callbacks=[stop_after], calibrates_if_interrupted=True)
+        train(settings, tmp_path / "run", callbacks=[stop_after])
     left = load(tmp_path / "run")
     assert set(left.classifier.posthoc) <= {"frozen_gp", "unfamiliarity"}
     assert left.rules.thresholds is not None

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
+from kmcl import api
 from kmcl.cli.data_arguments import OptionArgument, parse_dataset_options
 from kmcl.cli.interruption import INTERRUPTED, TERMINATED, exiting_on_sigterm, leave_at_once
 from kmcl.cli.settings_flags import with_settings_flags
-from kmcl.errors import InputError
-from kmcl.runs.folder import RunFolder
-from kmcl.runs.launcher import is_first_process, is_restart
-from kmcl.runs.resolution import PRESETS, read_given, shown_settings
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from kmcl.training.plan import Plan
+from kmcl.errors import InputError, LostProcessError, TrainingError
+from kmcl.runs import PRESETS
+from kmcl.runs.launcher import is_first_process
+from kmcl.storage.atomic import WriteError
 
 
 def train_command(
@@ -42,9 +40,10 @@ def train_command(
     **flags: Any,
 ) -> None:
     """Train a model on DATA: settings from the preset, then --config, then flags."""
-    from rich.console import Console
-
-    console = Console()
+    options = parse_dataset_options(option)
+    if show_settings:
+        typer.echo(api.show_settings(data, preset=preset, config=config, options=options, **flags), nl=False)
+        return
     if resume is not None:
         devices, nodes = flags.pop("devices"), flags.pop("nodes")
         changed = [name for name, value in flags.items() if value is not None]
@@ -53,86 +52,36 @@ def train_command(
                 "--resume continues a run with the settings it was started with; give nothing else but "
                 "--devices and --nodes"
             )
-        _run(console, resume, None, devices=devices, nodes=nodes)
-        return
-    given = read_given(data, preset, config, {**flags, "data_options": parse_dataset_options(option) or None})
-    if show_settings:
-        typer.echo(shown_settings(given), nl=False)
-        return
-
-    from kmcl.runs.folder import choose_folder
-    from kmcl.training.machine import ThisMachine
-    from kmcl.training.plan import make_plan, print_header
-
-    folder = choose_folder(output, given.checked)
-    run = RunFolder(folder)
-    if run.is_begun and is_restart(finished=run.metrics_file.is_file()):
-        if is_first_process():
-            typer.echo(f"{folder}: continues, with the settings it was started with")
-        _run(console, folder, None)
-        return
+    with _ending_with_its_status():
+        if resume is not None:
+            run = api.resume(resume, devices=devices, nodes=nodes)
+        else:
+            run = api.train(data, output=output, preset=preset, config=config, options=options, **flags)
     if is_first_process():
-        run.refuse_existing()
-    with console.status("measuring this machine ..."):
-        plan = make_plan(given, ThisMachine.of(given.checked))
-    print_header(console, plan, folder)
-    _run(console, folder, plan)
+        run.show()
 
 
-def _run(
-    console: Console,
-    folder: Path,
-    plan: Plan | None,
-    devices: int | None = None,
-    nodes: int | None = None,
-) -> None:
-    """Train by the plan, or continue the run where there is none, with other `devices` and `nodes`."""
-    from kmcl.data.loading import LostWorkerError
-    from kmcl.reports.run_summary import print_run_summary
-    from kmcl.storage.atomic import WriteError
-    from kmcl.training.pipeline import resume, train
-    from kmcl.training.processes import LostProcessError
-    from kmcl.training.states import RunIO
-    from kmcl.training.task import NonFiniteLossError
-
-    def leave_lost(error: LostProcessError) -> NoReturn:
-        typer.echo(f"kmcl: {error}", err=True)
-        _say_how_to_continue(folder)
-        leave_at_once(1)  # ending gloo's threads in order would wait for the lost process
-
-    io = RunIO(console, calibrates_if_interrupted=True, on_lost_process=leave_lost)
+@contextmanager
+def _ending_with_its_status() -> Iterator[None]:
+    """The statuses of a training that ends before its time, with how to go on."""
     try:
         with exiting_on_sigterm():
-            if plan is None:
-                metrics = resume(folder, io, devices=devices, nodes=nodes)
-            else:
-                metrics = train(plan, folder, io)
-    except (NonFiniteLossError, WriteError, LostWorkerError) as error:
+            yield
+    except (TrainingError, WriteError) as error:
         typer.echo(f"kmcl: {error}", err=True)
-        _say_how_to_continue(folder)
+        _echo_notes(error)
+        if isinstance(error, LostProcessError):
+            leave_at_once(1)  # ending gloo's threads in order would wait for the lost process
         raise typer.Exit(1) from error
-    except LostProcessError as error:
-        leave_lost(error)
     except (KeyboardInterrupt, SystemExit) as stop:  # Lightning turns Ctrl-C into an exit
-        _say_how_to_continue(folder)
+        _echo_notes(stop)
         terminated = isinstance(stop, SystemExit) and stop.code == TERMINATED
         raise typer.Exit(TERMINATED if terminated else INTERRUPTED) from stop
-    if metrics:
-        print_run_summary(console, folder, metrics)
 
 
-def _say_how_to_continue(folder: Path) -> None:
-    if not RunFolder(folder).is_begun:
-        return  # nothing was begun
-    checkpoint = folder / "checkpoints" / "last.ckpt"
-    if checkpoint.is_file():
-        typer.echo(
-            f"The last finished epoch is in {checkpoint}; resume with: kmcl train --resume {folder}", err=True
-        )
-    else:
-        typer.echo(f"No epoch was finished; start again with: kmcl train --resume {folder}", err=True)
-    if (folder / "model" / "model.json").is_file():
-        typer.echo(f"The best model so far can be used: kmcl predict {folder} IMAGES", err=True)
+def _echo_notes(stop: BaseException) -> None:
+    for note in getattr(stop, "__notes__", ()):
+        typer.echo(note, err=True)
 
 
 train = with_settings_flags(train_command)

@@ -31,7 +31,7 @@ from kmcl.data.decoding import DecodedImages, Progress
 from kmcl.data.sampling import BatchPlan, EvaluationPlan, Sampling, TrainingPlan
 from kmcl.data.vector_batches import VectorBatchMaker
 from kmcl.data.vectors import feature_dim_of
-from kmcl.errors import InputError
+from kmcl.errors import InputError, TrainingError
 
 __all__ = [
     "Batch",
@@ -85,7 +85,7 @@ class LoaderSettings:
                 raise InputError(f"{name} must be one of {', '.join(choices)}; got {chosen!r}")
 
 
-class LostWorkerError(RuntimeError):
+class LostWorkerError(TrainingError):
     """A worker process died; the message says what to try."""
 
 

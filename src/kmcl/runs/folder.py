@@ -98,6 +98,20 @@ class RunFolder:
     def is_begun(self) -> bool:
         return self.plan_file.is_file() or self.settings_file.is_file()
 
+    def how_to_continue(self) -> list[str]:
+        """What can be done with a run that has ended before its time."""
+        if not self.is_begun:
+            return []
+        if self.checkpoint.is_file():
+            lines = [
+                f"The last finished epoch is in {self.checkpoint}; resume with: kmcl train --resume {self.path}"
+            ]
+        else:
+            lines = [f"No epoch was finished; start again with: kmcl train --resume {self.path}"]
+        if (self.model / "model.json").is_file():
+            lines.append(f"The best model so far can be used: kmcl predict {self.path} IMAGES")
+        return lines
+
     def create(self, planned: TrainingSettings) -> None:
         """Create the folder of a new run; refuse one that is not empty."""
         self.refuse_existing(besides=TABLE_FILE)

@@ -60,7 +60,7 @@ from kmcl.training.data import RunData
 from kmcl.training.lightning import Callback, EarlyStopping, Trainer
 from kmcl.training.machine import device_of
 from kmcl.training.plan import Plan, plan_of
-from kmcl.training.processes import WatchProcesses, explaining_lost_processes
+from kmcl.training.processes import WatchProcesses, explaining_lost_processes, print_and_leave
 from kmcl.training.sharding import ShardedStrategy
 from kmcl.training.states import Clock, Decisions, Fitted, Prepared, RunIO
 from kmcl.training.task import Best, ClassificationTask
@@ -165,7 +165,7 @@ def fit(run: Prepared, tracking: Tracking) -> Fitted | None:
         TrainingProgress(run.console, history),
         LastCheckpoint(folder.checkpoint, settings.checkpoint_steps),
         *run.io.callbacks,
-        WatchProcesses(run.io.on_lost_process),
+        WatchProcesses(run.io.on_lost_process or partial(print_and_leave, folder)),
     ]
     val_split = run.dataset.splits.get("val")
     if settings.patience is not None and val_split is not None:
@@ -302,8 +302,7 @@ def _calibrating_if_interrupted(run: Prepared) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, SystemExit) as stop:  # Lightning turns Ctrl-C into an exit
         ended = isinstance(stop, SystemExit) and stop.code == 128 + signal.SIGTERM
-        wanted = run.io.calibrates_if_interrupted and not ended
-        if wanted and run.data.is_quick and run.folder.checkpoint.is_file():
+        if not ended and run.data.is_quick and run.folder.checkpoint.is_file():
             signal.signal(signal.SIGINT, signal.default_int_handler)  # Lightning ignores the second
             if "val" in run.dataset.splits:
                 run.console.print("stopped; completing the best model so far (Ctrl-C leaves at once)")

@@ -15,26 +15,20 @@ from typing import Any
 
 import torch.distributed
 
+from kmcl.errors import LostProcessError
+from kmcl.runs.folder import RunFolder
 from kmcl.training.lightning import Callback, LightningModule, Trainer
 
 LOST = re.compile(r"closed by peer|reset by peer|broken pipe|timed? ?out|no route to host", re.IGNORECASE)
-
-
-class LostProcessError(RuntimeError):
-    """Another process of the run ended, or cannot be reached."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"another process of this training was lost ({reason}); its own messages, on its machine, say why"
-        )
 
 
 OnLost = Callable[[LostProcessError], None]
 """Ends the process; called in a thread, while the main thread may wait for the lost process."""
 
 
-def print_and_leave(error: LostProcessError) -> None:
-    sys.stderr.write(f"{error}\n")
+def print_and_leave(folder: RunFolder, error: LostProcessError) -> None:
+    """End this process, which waits for the lost one; ending gloo's threads in order would wait too."""
+    sys.stderr.write("\n".join([f"kmcl: {error}", *folder.how_to_continue(), ""]))
     sys.stderr.flush()
     os._exit(1)
 

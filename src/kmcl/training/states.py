@@ -21,7 +21,7 @@ from kmcl.runs.folder import RunFolder
 from kmcl.runs.settings import TrainingSettings
 from kmcl.training.data import RunData
 from kmcl.training.lightning import Callback
-from kmcl.training.processes import OnLost, print_and_leave
+from kmcl.training.processes import OnLost
 from kmcl.training.task import Best
 
 FINISHING = 0.10, 8.0
@@ -34,15 +34,13 @@ class RunIO:
 
     callbacks: of Lightning, besides our own
     encoder:   the user's own module, where the settings name its class
-    calibrates_if_interrupted: after Ctrl-C, fit post-hoc parts and label rules of the best model so far
     on_lost_process: ends a process that waits for another which is no longer there
     """
 
     console: Console = field(default_factory=lambda: Console(quiet=True))
     callbacks: Sequence[Callback] = ()
     encoder: nn.Module | None = None
-    calibrates_if_interrupted: bool = False
-    on_lost_process: OnLost = print_and_leave
+    on_lost_process: OnLost | None = None
 
 
 @dataclass(frozen=True)

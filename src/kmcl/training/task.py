@@ -16,7 +16,7 @@ from kmcl.data.batches import Batch
 from kmcl.data.dataset import Split
 from kmcl.encoders import Encoder
 from kmcl.encoders.stages import Stages, find_stages
-from kmcl.errors import InputError
+from kmcl.errors import InputError, TrainingError
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import mean_area_under_roc, mean_average_precision
 from kmcl.losses.arguments import NonFiniteError
@@ -30,7 +30,7 @@ from kmcl.training.lightning import LightningModule, Trainer
 from kmcl.training.sharding import ShardedStrategy, gather_whole, shard, share_buffers, without_weights
 
 
-class NonFiniteLossError(RuntimeError):
+class NonFiniteLossError(TrainingError):
     """A loss term became infinite or NaN; the message names it, the step and the images."""
 
 
