@@ -3,9 +3,10 @@
     python benchmarks/code_paths.py
 
 Modules and changes of package are counted in the order in which a function of each module first runs, so that
-they say what somebody reads who follows the command. A member of a comparison has a process of its own; what
-runs there counts too. Tracing slows the commands down, and what is measured to choose settings with it: the
-settings are given here, but for those of `train`.
+they say what somebody reads who follows the command. Modules beside the packages, such as `kmcl.registry`,
+are no change. A member of a comparison has a process of its own; what runs there counts too. Tracing slows
+the commands down, and what is measured to choose settings with it: the settings are given here, but for those
+of `train`.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def traced(arguments: tuple[str, ...], folder: Path) -> list[str]:
 
 def _line(name: str, lines: list[str]) -> str:
     modules = list(dict.fromkeys(line.removeprefix("runs ") for line in lines if line.startswith("runs ")))
-    packages = [Path(module).parts[0] for module in modules]
+    packages = [Path(module).parts[0] for module in modules if len(Path(module).parts) > 1]
     changes = sum(one != other for one, other in pairwise(packages))
     counts = Counter(line.removeprefix("counts ") for line in lines if line.startswith("counts "))
     counted = "; ".join(f"{what} {number} x" for what, number in sorted(counts.items()))

@@ -24,7 +24,7 @@ from kmcl.data.readers.registry import READERS
 from kmcl.data.vectors import FeatureVectors
 from kmcl.errors import InputError
 from kmcl.runs import recipes
-from kmcl.runs.candidates import CANDIDATES, Candidate
+from kmcl.runs.planning import CANDIDATES, Candidate
 from kmcl.runs.resolution import (
     flat_values,
     read_given,

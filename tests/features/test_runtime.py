@@ -13,7 +13,7 @@ from kmcl.encoders import open_encoder
 from kmcl.features import runtime as frozen_runtime
 from kmcl.features.runtime import TOLERANCE, FrozenRuntimes
 from kmcl.models.classifier import Classifier
-from kmcl.runs import planning_facts
+from kmcl.runs import planning as planning_facts
 from kmcl.storage.atomic import WriteError
 
 pytest.importorskip("onnxruntime")

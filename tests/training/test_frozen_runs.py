@@ -27,7 +27,7 @@ from frozen_numbers import assert_as_frozen, one_thread, write_frozen
 from kmcl.data import Dataset, Split
 from kmcl.data.arrays import ArrayImages
 from kmcl.evaluation.predictions import Predictions
-from kmcl.runs.planning_facts import installed_runtime
+from kmcl.runs.planning import installed_runtime
 from kmcl.runs.resolution import resolve_settings
 from kmcl.training import pipeline
 from kmcl.training.machine import ThisMachine, Throughput

@@ -15,8 +15,7 @@ from kmcl.data import Split, open_dataset
 from kmcl.data.arrays import ArrayImages
 from kmcl.errors import InputError
 from kmcl.runs import recipes
-from kmcl.runs.candidates import CANDIDATES, Candidate
-from kmcl.runs.planning_facts import DATA_RULES, Facts
+from kmcl.runs.planning import CANDIDATES, DATA_RULES, Candidate, Facts
 from kmcl.runs.recipes import choose_settings, default_frozen_stages
 from kmcl.runs.resolution import Given, read_given
 from kmcl.training.machine import ThisMachine, Throughput

@@ -27,7 +27,7 @@ from kmcl.evaluation.predictions import Predictions
 from kmcl.reports.run_parts import RunParts
 from kmcl.runs.dataset import absolute_paths
 from kmcl.runs.folder import RunFolder
-from kmcl.runs.planning_facts import Facts
+from kmcl.runs.planning import Facts
 from kmcl.runs.resolution import resolve_settings
 from kmcl.storage.atomic import WriteError, replacing
 from kmcl.training.data import RunData

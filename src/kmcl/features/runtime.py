@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,10 @@ import torch
 from torch import Tensor, nn
 
 from kmcl.cores import available_cores
+from kmcl.data.source_cache import cache_folder
 from kmcl.encoders.stages import digest_of
 from kmcl.models.classifier import Classifier
-from kmcl.runs.planning_facts import RuntimeName, installed_runtime
+from kmcl.runs.planning import RuntimeName, installed_runtime
 from kmcl.storage.atomic import WriteError, write_bytes
 
 TOLERANCE = 1e-3
@@ -34,11 +36,16 @@ FrozenRuntime = Callable[[Tensor], Tensor]
 """From images, B x 3 x S x S in uint8, to the rows of the frozen stages, B x R in float32, on the CPU."""
 
 
+def feature_folder() -> Path:
+    """Of features, and of exported stages, where the settings name none."""
+    return cache_folder() / "features"
+
+
+@dataclass
 class FrozenRuntimes:
     """Opens what runs frozen stages; of onnxruntime's, the last is kept until it is closed."""
 
-    def __init__(self) -> None:
-        self._kept: dict[str, FrozenRuntime] = {}
+    _kept: dict[str, FrozenRuntime] = field(default_factory=dict)
 
     def open(self, name: RuntimeName, classifier: Classifier, device: str, folder: Path) -> FrozenRuntime:
         """The frozen stages of a classifier as a function; onnxruntime only where it can run them.

@@ -31,14 +31,13 @@ from kmcl.data.dataset import Split
 from kmcl.data.decoding import DecodedImages
 from kmcl.data.loading import BatchLoader, LoaderSettings, default_num_workers
 from kmcl.data.sampling import EvaluationPlan, SamplePlan, TrainingPlan
-from kmcl.data.source_cache import cache_folder
 from kmcl.encoders.stages import digest_of
 from kmcl.errors import InputError
-from kmcl.features.runtime import FrozenRuntime, FrozenRuntimes
+from kmcl.features.runtime import FrozenRuntime, FrozenRuntimes, feature_folder
 from kmcl.features.views import CHUNK_IMAGES, CachedBatchMaker, ChunkPlan, Features, Indices, ViewImages
 from kmcl.models.classifier import Classifier
 from kmcl.progress import WorkProgress
-from kmcl.runs.planning_facts import RuntimeName
+from kmcl.runs.planning import RuntimeName
 from kmcl.storage.atomic import WriteError, free_bytes, require_space
 from kmcl.storage.chunk_file import Chunk, ChunkFile, PartedChunkFile
 from kmcl.storage.file_rows import FileRows
@@ -91,7 +90,7 @@ class FeatureCache:
         self._files: dict[tuple[int, str, int], PartedChunkFile] = {}
         self._opened: dict[Path, tuple[FileRows, dict[int, str]]] = {}
         self._splits: dict[int, Split] = {}
-        self._folder = loading.cache_dir or cache_folder() / "features"
+        self._folder = loading.cache_dir or feature_folder()
         self._num_computed = 0
         self._seconds = 0.0
 

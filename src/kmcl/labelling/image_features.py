@@ -26,7 +26,7 @@ from kmcl.models.classifier import Classifier
 from kmcl.options import read_options
 from kmcl.posthoc.frozen_gp import MainDirections, main_directions
 from kmcl.progress import WorkProgress
-from kmcl.runs.planning_facts import installed_runtime
+from kmcl.runs.planning import installed_runtime
 from kmcl.runs.recipes import default_frozen_stages
 from kmcl.training.plan import TimmEncoders
 

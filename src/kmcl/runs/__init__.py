@@ -1,7 +1,7 @@
 """Runs: settings and where they come from, folder, dataset and guarantee of a run. Without torch."""
 
 from kmcl.runs.folder import RunFolder
-from kmcl.runs.planning_facts import DataRule, Encoders, Facts, Machine, Throughput
+from kmcl.runs.planning import DataRule, Encoders, Facts, Machine, Throughput
 from kmcl.runs.recipes import RECIPES, Choice, Recipe
 from kmcl.runs.resolution import (
     PRESETS,

@@ -102,12 +102,10 @@ class RunFolder:
         """What can be done with a run that has ended before its time."""
         if not self.is_begun:
             return []
+        command = f"kmcl train --resume {self.path}"
+        lines = [f"No epoch was finished; start again with: {command}"]
         if self.checkpoint.is_file():
-            lines = [
-                f"The last finished epoch is in {self.checkpoint}; resume with: kmcl train --resume {self.path}"
-            ]
-        else:
-            lines = [f"No epoch was finished; start again with: kmcl train --resume {self.path}"]
+            lines = [f"The last finished epoch is in {self.checkpoint}; resume with: {command}"]
         if (self.model / "model.json").is_file():
             lines.append(f"The best model so far can be used: kmcl predict {self.path} IMAGES")
         return lines

@@ -26,18 +26,23 @@ from kmcl.durations import parse_duration, spell_duration
 from kmcl.errors import InputError
 from kmcl.options import METHOD_OPTIONS
 from kmcl.registry import Registry
-from kmcl.runs.candidates import (
+from kmcl.runs.planning import (
     FINETUNE_CANDIDATE,
     NOMINAL_SECONDS,
     STUDY_CANDIDATE,
     Candidate,
+    DataRule,
+    Encoders,
+    Facts,
     ImageCounts,
+    Machine,
+    Throughput,
     allowed_candidates,
     best_that_fits,
+    installed_runtime,
     relative_cost,
     seconds_of_run,
 )
-from kmcl.runs.planning_facts import DataRule, Encoders, Facts, Machine, Throughput, installed_runtime
 
 DEFAULT_METHOD = "kmcl"
 BUDGETS = {"cpu": 600.0, "accelerator": 3600.0}

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from kmcl.data.normalisation import IDENTITY
 from kmcl.errors import InputError, suggest
-from kmcl.options import METHOD_OPTIONS, PART_OPTIONS, methods_with, parse_parts, read_parts
+from kmcl.options import METHOD_OPTIONS, PART_OPTIONS, methods_with, parse_parts, read_options, read_parts
 from kmcl.options.methods import KMCL_PRESETS, MethodOptions
 from kmcl.options.posthoc import PosthocOptions
 from kmcl.runs.recipes import DEFAULT_METHOD, left_to_the_run, names_vectors, vector_settings
@@ -182,7 +182,8 @@ def settings_from_values(
             of_method[key] = value
     if "spec" not in nested["data"]:
         raise InputError(f"{source}: data must be given")
-    nested["method"] = {"name": name, **of_method}
+    with _explaining(source):
+        nested["method"] = read_options({"name": name, **of_method})
     frozen = will_freeze or bool(nested["encoder"].get("frozen_stages"))
     nested["posthoc"] = _posthoc(values.get("posthoc"), method, frozen=frozen)
     with _explaining(source):
@@ -313,6 +314,8 @@ def _explaining(source: str) -> Iterator[None]:
     """What pydantic says of wrong values, as one sentence about the first."""
     try:
         yield
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
     except ValidationError as error:
         first = error.errors()[0]
         cause = first.get("ctx", {}).get("error")

@@ -255,12 +255,11 @@ def completed_rules(
         target=evaluation.threshold_target,
         wish=evaluation.guarantee_wish,
     )
-    rules = chosen.complete(replace(rules, cooccurrence=find_cooccurring_labels(train_targets)))
-    calibrator = chosen.temperatures_and_biases
+    rules, calibrator = chosen.complete(rules), chosen.temperatures_and_biases
     if calibrator is not None and val is not None:
         intervals = fit_probability_intervals(val, calibrator.temperatures, calibrator.biases)
         rules = replace(rules, probability_intervals=intervals.to_rows())
-    return rules, chosen
+    return replace(rules, cooccurrence=find_cooccurring_labels(train_targets)), chosen
 
 
 TRAIN_IMAGES, LEAST_TRAIN_IMAGES, VAL_IMAGES = 640, 192, 320

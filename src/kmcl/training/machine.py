@@ -16,14 +16,13 @@ from torch import nn
 from kmcl.cores import available_cores
 from kmcl.data.dataset import Split
 from kmcl.data.decoding import DecodedImages
-from kmcl.data.source_cache import cache_folder
 from kmcl.encoders import open_encoder
 from kmcl.encoders.weights import default_weights
 from kmcl.errors import InputError, suggest
-from kmcl.features.runtime import FrozenRuntime, FrozenRuntimes
+from kmcl.features.runtime import FrozenRuntime, FrozenRuntimes, feature_folder
 from kmcl.models.classifier import Classifier
 from kmcl.runs.launcher import find_launched
-from kmcl.runs.planning_facts import RuntimeName
+from kmcl.runs.planning import RuntimeName
 from kmcl.runs.settings import TrainingSettings
 from kmcl.training.lightning import AcceleratorRegistry
 
@@ -62,12 +61,12 @@ class Throughput:
 class ThisMachine:
     """Measures this machine, for a plan.
 
-    folder:   where exported stages are kept, so that they are exported once
+    cache:    folder for exported stages, so that they are exported once; that of the user if not given
     runtimes: what was timed last is open, for the run
     """
 
     device: str
-    folder: Path
+    cache: Path | None = None
     runtimes: FrozenRuntimes = field(default_factory=FrozenRuntimes)
 
     @classmethod
@@ -75,7 +74,7 @@ class ThisMachine:
         """None where several processes train together: each would measure something else."""
         if _several_processes(settings):
             return None
-        return cls(device_of(settings), settings.data.cache_dir or cache_folder() / "features")
+        return cls(device_of(settings), settings.data.cache_dir)
 
     def time_features(
         self,
@@ -102,7 +101,7 @@ class ThisMachine:
         names: tuple[RuntimeName, ...] = ("torch", "onnxruntime")
         opened_before: FrozenRuntime | None = None
         for name in names:
-            runtime = self.runtimes.open(name, classifier, self.device, self.folder)
+            runtime = self.runtimes.open(name, classifier, self.device, self.cache or feature_folder())
             if opened_before is not None and type(runtime) is type(opened_before):
                 continue  # there is no onnxruntime for it
             opened_before = runtime

@@ -17,7 +17,7 @@ from kmcl.encoders.weights import PACKAGES, default_weights
 from kmcl.features.runtime import FrozenRuntimes
 from kmcl.runs.dataset import absolute_paths, open_whole, take_part
 from kmcl.runs.launcher import is_first_process, with_launched_processes
-from kmcl.runs.planning_facts import Facts, Machine
+from kmcl.runs.planning import Facts, Machine
 from kmcl.runs.recipes import choose_settings
 from kmcl.runs.resolution import Given, with_changes
 from kmcl.runs.settings import TrainingSettings
@@ -27,7 +27,7 @@ from kmcl.training.tracking import check_tracking
 
 
 class TimmEncoders:
-    """`kmcl.runs.planning_facts.Encoders`, of timm and of this package."""
+    """`kmcl.runs.planning.Encoders`, of timm and of this package."""
 
     default_weights = staticmethod(default_weights)
     count_stages = staticmethod(count_stages)

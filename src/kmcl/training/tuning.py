@@ -26,8 +26,8 @@ from kmcl.losses.arguments import NonFiniteError
 from kmcl.methods import find_method
 from kmcl.models.classifier import Classifier
 from kmcl.progress import WorkProgress
-from kmcl.runs.candidates import SHARE_OF_FEATURES
 from kmcl.runs.launcher import is_first_process
+from kmcl.runs.planning import SHARE_OF_FEATURES
 from kmcl.runs.recipes import default_frozen_stages
 from kmcl.runs.resolution import with_changes
 from kmcl.runs.settings import TrainingSettings
