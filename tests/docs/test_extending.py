@@ -55,7 +55,13 @@ def write_photos(folder: Path) -> None:
 
 def test_the_parts_of_the_page_train_together(tmp_path: Path):
     entry_points = install(tmp_path)
-    assert set(entry_points) == {"kmcl.methods", "kmcl.readers", "kmcl.encoders", "kmcl.posthoc"}
+    assert set(entry_points) == {
+        "kmcl.methods",
+        "kmcl.readers",
+        "kmcl.encoders",
+        "kmcl.posthoc",
+        "kmcl.recipes",
+    }
     write_photos(tmp_path)
     command = next(
         line for block in blocks(PAGE) if block.language == "text" for line in block.text.splitlines()
@@ -81,3 +87,4 @@ def test_the_parts_of_the_page_train_together(tmp_path: Path):
     assert model["encoder"] == "patches"
     assert [part["name"] for part in model["posthoc"]] == ["nearest_mean"]
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert "recipe steps: 2666 epochs are about 2000 steps" in result.stdout

@@ -150,6 +150,27 @@ def test_a_resumed_run_keeps_the_epochs_it_chose(chosen: tuple[Path, str], tmp_p
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
+def test_a_run_of_the_version_before_is_resumed(chosen: tuple[Path, str], tmp_path: Path):
+    """It rewrote settings.yaml with each choice, and had no plan.yaml."""
+    folder, _ = chosen
+    settings = settings_with(tmp_path / "cache", budget="200s", to_choose=CHOSEN_BY_RUN)
+    run = RunFolder(tmp_path / "run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuning, "FEWEST_TRIAL_STEPS", 1)
+        limited_to(patch, epochs=4)
+        with pytest.MonkeyPatch.context() as stopping:
+            stopping.setattr(ShortTrainings, "_search", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                train(settings, run.path)
+        run.write_settings(run.read_settings())
+        run.budget_file.write_text('{"used_seconds": 3.0}')
+        run.plan_file.unlink()
+        assert run.read_settings().recipe.to_choose == ("learning_rate", "weight_decay", "head_epochs")
+        resume(run.path)
+    whole, resumed = (load_model(path / "model")[0].state_dict() for path in (folder / "run", run.path))
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
 def test_a_resumed_run_has_what_is_left_of_its_budget(tmp_path: Path):
     """Stopped before anything is chosen, after 190 seconds by its clock, of which all others are used up."""
     settings = settings_with(tmp_path / "cache", budget="200s", to_choose=("cached_views", "epochs"))

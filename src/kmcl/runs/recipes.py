@@ -68,7 +68,7 @@ NOT_OF_SHARDED_WEIGHTS = (
 class Choice(NamedTuple):
     """What a recipe chose.
 
-    values: by flat names, those that were given among them
+    values: by flat names; of those that were given only `recipe`, `budget` and `to_choose` are taken
     reason: a sentence that says what was chosen, why, and what else can be
     """
 

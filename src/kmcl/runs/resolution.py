@@ -76,11 +76,15 @@ class Given:
         return settings_from_values(values, self.source, self.options, will_freeze=will_freeze)
 
     def complete(self, settings: TrainingSettings, chosen: Mapping[str, Any]) -> TrainingSettings:
-        """The settings with what a recipe chose.
+        """The settings with what a recipe chose; what was given stays.
 
         settings: those that are checked, or a changed copy
         """
-        changes = {name: value for name, value in chosen.items() if self.values.get(name, self) != value}
+        changes = {
+            name: value
+            for name, value in chosen.items()
+            if self.values.get(name) is None or name in ("recipe", "budget", "to_choose")
+        }
         parts = changes.pop("posthoc", self.values.get("posthoc"))
         settings = with_changes(settings, changes, self.source)
         method = METHOD_OPTIONS.find(settings.method.name)

@@ -115,6 +115,7 @@ def _run(plan: Plan, folder: RunFolder, io: RunIO) -> dict[str, Any]:
         with prepared.decisions.kept():
             save_first_model(prepared)
             tuned = tune(prepared)
+        folder.budget_file.unlink(missing_ok=True)  # settings.yaml says it all
         fitted = fit(tuned, tracking)
         if fitted is None:  # the first process does the rest
             return {}

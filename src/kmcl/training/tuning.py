@@ -111,7 +111,6 @@ def tune(prepared: Prepared) -> Prepared:
         prepared = _choose_schedule(prepared)
     if is_first_process() and not (is_complete and folder.settings_file.is_file()):
         folder.write_settings(prepared.settings)
-    folder.budget_file.unlink(missing_ok=True)
     return prepared
 
 
