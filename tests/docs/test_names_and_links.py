@@ -15,9 +15,10 @@ from kmcl.data.readers.registry import READERS
 from kmcl.encoders import ENCODERS
 from kmcl.methods import METHODS
 from kmcl.posthoc import PARTS
+from kmcl.runs import RECIPES
 
 PAPER = ROOT / "docs" / "paper.md"
-ENTRY_POINT_GROUPS = {registry.group for registry in (METHODS, READERS, ENCODERS, PARTS)}
+ENTRY_POINT_GROUPS = {registry.group for registry in (METHODS, READERS, ENCODERS, PARTS, RECIPES)}
 
 
 def paper_rows() -> list[list[str]]:

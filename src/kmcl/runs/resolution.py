@@ -80,10 +80,11 @@ class Given:
 
         settings: those that are checked, or a changed copy
         """
+        own = ("recipe", "budget", "to_choose")
         changes = {
             name: value
             for name, value in chosen.items()
-            if self.values.get(name) is None or name in ("recipe", "budget", "to_choose")
+            if value != self.values.get(name) and (self.values.get(name) is None or name in own)
         }
         parts = changes.pop("posthoc", self.values.get("posthoc"))
         settings = with_changes(settings, changes, self.source)
