@@ -53,8 +53,8 @@ from kmcl.posthoc import find_part
 from kmcl.posthoc.interface import PosthocPart
 from kmcl.runs.settings import DataSettings, OptimisationSettings
 from kmcl.training.calibration import auc_of_logits
-from kmcl.training.data import UnknownLabels
 from kmcl.training.task import MovingAverage, make_optimiser
+from kmcl.training.unknown_labels import UnknownLabels
 
 Rows = npt.NDArray[np.int64]
 FROZEN_STAGES = 6

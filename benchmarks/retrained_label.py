@@ -33,10 +33,10 @@ from kmcl.data import Dataset, Split, open_dataset
 from kmcl.data.selection import select, with_unknown_labels
 from kmcl.data.vectors import feature_dim
 from kmcl.evaluation.ranking import average_precision, operating_points
+from kmcl.features.run_data import RunData
 from kmcl.labelling.label_addition import add_label
 from kmcl.models.folder import load_model
-from kmcl.training.data import RunData
-from kmcl.training.inference import predict_split
+from kmcl.models.prediction import predict_split
 
 LABELS = ("car", "dog", "stop_sign", "parking_meter")
 NUMBERS = (5, 20, 100)

@@ -35,6 +35,7 @@ from rich.console import Console
 from kmcl.data import open_dataset
 from kmcl.data.files import decode_image
 from kmcl.evaluation.unfamiliarity import UNFAMILIAR_FROM
+from kmcl.features.run_data import RunData
 from kmcl.models.folding import fold_batch_norms
 from kmcl.posthoc import KernelVote, Unfamiliarity
 from kmcl.posthoc.unfamiliarity import GaussianDistance
@@ -42,7 +43,6 @@ from kmcl.runs.dataset import open_run_dataset
 from kmcl.runs.folder import RunFolder
 from kmcl.serving import Predictor
 from kmcl.serving.loading import load_in_torch
-from kmcl.training.data import RunData
 
 Pixels = npt.NDArray[np.uint8]
 Values = npt.NDArray[np.float64]

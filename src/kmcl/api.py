@@ -395,8 +395,8 @@ def _evaluate_run(
     if data is None:
         RunFolder(folder).find_predictions(split)  # says what is missing of the run
     else:
+        from kmcl.models.prediction import predict_other_data
         from kmcl.progress import say
-        from kmcl.training.other_data import predict_other_data
 
         RunFolder(folder).read_settings()  # refuses what is no run folder
         found = predict_other_data(folder / "model", data, options, split, console=console, encoder=encoder)

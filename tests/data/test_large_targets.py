@@ -16,7 +16,7 @@ from kmcl.data.sampling import TrainingPlan, repeat_factors
 from kmcl.data.selection import divide_in_place, select_parts
 from kmcl.data.target_pairs import count_images, has_any
 from kmcl.runs.settings import DataSettings
-from kmcl.training.data import UnknownLabels
+from kmcl.training.unknown_labels import UnknownLabels
 from small_images import save_small_image
 
 

@@ -101,7 +101,7 @@ def test_encoders_that_are_built_alike_are_measured_once(monkeypatch: pytest.Mon
 
     for module in ("timm_encoder", "stages"):
         monkeypatch.setattr(f"kmcl.encoders.{module}.dry_run", counted)
-    monkeypatch.setattr("kmcl.encoders.meta_run._MEASURED", {})
+    monkeypatch.setattr("kmcl.encoders.interface._MEASURED", {})
     first, again = (build_encoder("test_resnet", image_size=48, frozen_stages=2) for _ in range(2))
     assert runs == [(3, 48)] * 2  # the whole and its first stages
     assert (again.feature_dim, again.row_width) == (first.feature_dim, first.row_width)

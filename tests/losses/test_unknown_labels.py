@@ -11,7 +11,7 @@ from kmcl.methods import find_method
 from kmcl.methods.output import HeadOutput
 from kmcl.options import read_options
 from kmcl.runs.settings import DataSettings
-from kmcl.training.data import UnknownLabels
+from kmcl.training.unknown_labels import UnknownLabels
 from random_inputs import make_targets
 
 

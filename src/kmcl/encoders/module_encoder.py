@@ -7,8 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from kmcl.data.normalisation import check_image_shape
-from kmcl.encoders.interface import Encoder, EncoderFeatures
-from kmcl.encoders.meta_run import dry_run
+from kmcl.encoders.interface import Encoder, EncoderFeatures, dry_run
 from kmcl.errors import InputError
 from kmcl.shapes import Float
 

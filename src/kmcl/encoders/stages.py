@@ -17,8 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from kmcl.encoders.interface import StageTaps
-from kmcl.encoders.meta_run import dry_run, evaluating, measured_once
+from kmcl.encoders.interface import StageTaps, dry_run, evaluating, measured_once
 from kmcl.errors import InputError
 from kmcl.options.posthoc import STAGES_WITH_STATISTICS
 from kmcl.shapes import Float

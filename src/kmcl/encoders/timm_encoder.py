@@ -14,11 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from kmcl.data.normalisation import check_image_shape, values_per_channel
-from kmcl.encoders.interface import Encoder, EncoderFeatures
-from kmcl.encoders.meta_run import dry_run, measured_once
+from kmcl.encoders.interface import Encoder, EncoderFeatures, dry_run, measured_once
 from kmcl.encoders.registry import ENCODERS
 from kmcl.encoders.stages import EncoderCut, find_stages
-from kmcl.encoders.weights import create_backbone
+from kmcl.encoders.weights import PACKAGES, create_backbone, default_weights
 from kmcl.errors import InputError
 from kmcl.shapes import Float
 
@@ -196,6 +195,17 @@ def count_stages(name: str) -> int:
     """How many stages an encoder has that can be frozen; InputError where it cannot be cut."""
     with torch.device("meta"):
         return len(find_stages(build_encoder(name).backbone, name).stages)
+
+
+class TimmEncoders:
+    """What recipes know of encoders, `kmcl.runs.Encoders`: of timm and of this package."""
+
+    default_weights = staticmethod(default_weights)
+    count_stages = staticmethod(count_stages)
+    own_size = staticmethod(own_size)
+
+    def made_for(self, weights: str | None) -> str | None:
+        return PACKAGES[weights].encoder if weights in PACKAGES else None
 
 
 class _Runner(nn.Module):

@@ -24,9 +24,11 @@ from kmcl.data.selection import join_splits, select, with_unknown_labels
 from kmcl.errors import InputError, suggest
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.summary import choose_on_val, measure_splits, metrics_of
+from kmcl.features.run_data import RunData
 from kmcl.labelling.label_addition import AddedLabel, add_label
 from kmcl.models.classifier import Classifier
 from kmcl.models.folder import ModelDescription, load_model, save_model
+from kmcl.models.prediction import predict_split
 from kmcl.progress import WorkProgress
 from kmcl.runs.dataset import open_run_dataset
 from kmcl.runs.evaluation import write_evaluation
@@ -34,8 +36,6 @@ from kmcl.runs.folder import RunFolder
 from kmcl.runs.settings import TrainingSettings
 from kmcl.serving.loading import model_folder_of
 from kmcl.storage.atomic import write_json
-from kmcl.training.data import RunData
-from kmcl.training.inference import predict_split
 
 ADDED_FILE = "added_labels.json"
 """What was added to a run, label by label, with what is known of each."""

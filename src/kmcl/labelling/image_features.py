@@ -18,6 +18,7 @@ from kmcl.data.loading import BatchLoader, LoaderSettings, make_eval_loader
 from kmcl.data.normalisation import IDENTITY
 from kmcl.encoders import Encoder, EncoderFeatures, open_encoder
 from kmcl.encoders.stages import statistics_of
+from kmcl.encoders.timm_encoder import TimmEncoders
 from kmcl.encoders.weights import PACKAGES
 from kmcl.errors import InputError
 from kmcl.features.store import FeatureCache
@@ -28,7 +29,6 @@ from kmcl.posthoc.frozen_gp import MainDirections, main_directions
 from kmcl.progress import WorkProgress
 from kmcl.runs.planning import installed_runtime
 from kmcl.runs.recipes import default_frozen_stages
-from kmcl.training.plan import TimmEncoders
 
 WEIGHTS = "lite0-pypi"
 IMAGE_SIZE = 224

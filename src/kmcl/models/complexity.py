@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from kmcl.encoders import Encoder, EncoderFeatures, dry_run, open_encoder
-from kmcl.encoders.meta_run import dry_call
+from kmcl.encoders.interface import dry_call
 
 __all__ = [
     "Complexity",

@@ -33,6 +33,7 @@ from kmcl.models.folder import (
     save_description,
     save_model,
 )
+from kmcl.models.prediction import predict_split
 from kmcl.options import read_options
 from kmcl.options.posthoc import PosthocOptions
 from kmcl.posthoc import find_part
@@ -40,9 +41,8 @@ from kmcl.posthoc.frozen_gp import FrozenFeatureGP
 from kmcl.posthoc.interface import PosthocPart
 from kmcl.progress import WorkProgress
 from kmcl.runs.settings import TrainingSettings
-from kmcl.training.data import IGNORED, UnknownLabels
-from kmcl.training.inference import predict_split
 from kmcl.training.states import Prepared
+from kmcl.training.unknown_labels import IGNORED, UnknownLabels
 
 
 def prepare_parts(
@@ -200,7 +200,7 @@ def _fit_on_val(
     seed, steps = run.settings.optimisation.seed, 2 * len(parts)
     with WorkProgress(run.console, f"fitting {', '.join(parts)}", steps, "steps") as progress:
         progress.start(steps)
-        kept = fit_parts(parts, run.settings.posthoc, train, val, seed, progress.advance, run.data.unknown)
+        kept = fit_parts(parts, run.settings.posthoc, train, val, seed, progress.advance, run.unknown)
     classifier.posthoc.update(kept)
     description = replace(
         description, posthoc=tuple(FittedPart(name, part.sizes) for name, part in kept.items())
@@ -306,7 +306,7 @@ def save_first_model(prepared: Prepared) -> FirstModel | None:
     first = Classifier(encoder, head).to(device).eval()
     part.to(device)
     observed = _observe(first, part, train_rows, device)
-    targets = prepared.data.unknown.for_fitting(torch.from_numpy(train.targets[train_indices]))
+    targets = prepared.unknown.for_fitting(torch.from_numpy(train.targets[train_indices]))
     part.fit_images(observed, targets.to(device))
     part.set_weight(1.0)
     first.posthoc[PART] = part

@@ -38,6 +38,7 @@ from kmcl.evaluation.label_rules import LabelRules
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import mean_average_precision
 from kmcl.evaluation.summary import ChosenOnVal, SplitSummary, measure_splits, metrics_of
+from kmcl.features.run_data import RunData
 from kmcl.methods.label_statistics import set_label_statistics
 from kmcl.models.folder import ModelDescription, build_classifier, save_model
 from kmcl.options.methods import MethodOptions
@@ -56,7 +57,6 @@ from kmcl.training.callbacks import (
     check_checkpoint,
     explaining_refused_logs,
 )
-from kmcl.training.data import RunData
 from kmcl.training.lightning import Callback, EarlyStopping, Trainer
 from kmcl.training.machine import device_of
 from kmcl.training.plan import Plan, plan_of
@@ -66,6 +66,7 @@ from kmcl.training.states import Clock, Decisions, Fitted, Prepared, RunIO
 from kmcl.training.task import Best, ClassificationTask
 from kmcl.training.tracking import Tracking
 from kmcl.training.tuning import tune
+from kmcl.training.unknown_labels import UnknownLabels
 
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
@@ -150,9 +151,13 @@ def prepare(plan: Plan, folder: RunFolder, io: RunIO) -> Prepared:
     if opened.input_size:  # not of feature vectors
         settings = with_changes(settings, {"image_size": opened.input_size})
     device = device_of(settings)
+    train_targets = dataset.splits["train"].targets
+    unknown = UnknownLabels.of_run(settings.data, train_targets)
+    if notice := unknown.notice(train_targets):
+        io.console.print(notice, highlight=False, soft_wrap=True)
     data = RunData(dataset, settings, classifier, io.console, device, plan.runtimes)
     return Prepared(
-        folder, io, settings, options, classifier, description, parts, data, clock, decisions, device
+        folder, io, settings, options, classifier, description, parts, data, unknown, clock, decisions, device
     )
 
 
@@ -199,7 +204,7 @@ def fit(run: Prepared, tracking: Tracking) -> Fitted | None:
         val_split,
         on_better=lambda classifier, best: save_model(folder.model, classifier, run.description),
         score=run.data.score,
-        unknown=run.data.unknown,
+        unknown=run.unknown,
     )
     process = trainer.global_rank, trainer.world_size
     train_loader = run.data.train_loader(*process)

@@ -12,8 +12,8 @@ from rich.console import Console
 from kmcl.cores import available_cores
 from kmcl.data import Dataset
 from kmcl.data.vectors import feature_dim
-from kmcl.encoders.timm_encoder import count_stages, own_size
-from kmcl.encoders.weights import PACKAGES, default_weights
+from kmcl.encoders.timm_encoder import TimmEncoders
+from kmcl.encoders.weights import default_weights
 from kmcl.features.runtime import FrozenRuntimes
 from kmcl.runs.dataset import absolute_paths, open_whole, take_part
 from kmcl.runs.launcher import is_first_process, with_launched_processes
@@ -24,17 +24,6 @@ from kmcl.runs.settings import TrainingSettings
 from kmcl.training.machine import ThisMachine, check_accelerator, device_of
 from kmcl.training.sharding import check_sharding
 from kmcl.training.tracking import check_tracking
-
-
-class TimmEncoders:
-    """`kmcl.runs.planning.Encoders`, of timm and of this package."""
-
-    default_weights = staticmethod(default_weights)
-    count_stages = staticmethod(count_stages)
-    own_size = staticmethod(own_size)
-
-    def made_for(self, weights: str | None) -> str | None:
-        return PACKAGES[weights].encoder if weights in PACKAGES else None
 
 
 @dataclass(frozen=True)

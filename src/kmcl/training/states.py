@@ -13,16 +13,17 @@ from rich.console import Console
 from torch import nn
 
 from kmcl.data import Dataset
+from kmcl.features.run_data import RunData
 from kmcl.models.classifier import Classifier
 from kmcl.models.folder import ModelDescription
 from kmcl.options.methods import MethodOptions
 from kmcl.posthoc.interface import PosthocPart
 from kmcl.runs.folder import RunFolder
 from kmcl.runs.settings import TrainingSettings
-from kmcl.training.data import RunData
 from kmcl.training.lightning import Callback
 from kmcl.training.processes import OnLost
 from kmcl.training.task import Best
+from kmcl.training.unknown_labels import UnknownLabels
 
 FINISHING = 0.10, 8.0
 """Of the budget, and seconds, that post-hoc parts and evaluation take after training."""
@@ -109,6 +110,7 @@ class Prepared:
     settings: with the image size that the encoder takes; those that are undecided may still change
     options:  of the method, with those resolved that depend on the data
     parts:    the post-hoc parts, built from the encoder before training
+    unknown:  what training makes of labels that are not annotated
     clock:    of a run that chooses settings itself within a budget
     """
 
@@ -120,6 +122,7 @@ class Prepared:
     description: ModelDescription
     parts: Mapping[str, PosthocPart]
     data: RunData
+    unknown: UnknownLabels
     clock: Clock | None
     decisions: Decisions
     device: str

@@ -25,9 +25,9 @@ from kmcl.methods.output import HeadOutput
 from kmcl.models.classifier import Classifier
 from kmcl.options.methods import MethodOptions
 from kmcl.runs.settings import OptimisationSettings
-from kmcl.training.data import IGNORED, UnknownLabels
 from kmcl.training.lightning import LightningModule, Trainer
 from kmcl.training.sharding import ShardedStrategy, gather_whole, shard, share_buffers, without_weights
+from kmcl.training.unknown_labels import IGNORED, UnknownLabels
 
 
 class NonFiniteLossError(TrainingError):

@@ -20,19 +20,19 @@ import torch
 from kmcl.data.batches import Batch
 from kmcl.data.loading import BatchLoader
 from kmcl.durations import spell_duration
+from kmcl.encoders.timm_encoder import TimmEncoders
 from kmcl.errors import InputError
 from kmcl.evaluation.ranking import mean_average_precision
 from kmcl.losses.arguments import NonFiniteError
 from kmcl.methods import find_method
 from kmcl.models.classifier import Classifier
+from kmcl.models.prediction import predict_split
 from kmcl.progress import WorkProgress
 from kmcl.runs.launcher import is_first_process
 from kmcl.runs.planning import SHARE_OF_FEATURES
 from kmcl.runs.recipes import default_frozen_stages
 from kmcl.runs.resolution import with_changes
 from kmcl.runs.settings import TrainingSettings
-from kmcl.training.inference import predict_split
-from kmcl.training.plan import TimmEncoders
 from kmcl.training.states import Prepared
 from kmcl.training.task import make_optimiser
 
@@ -299,7 +299,7 @@ class ShortTrainings:
             torch.manual_seed(settings.seed)
             for batch in self._batches(num_steps):
                 output = data.score(classifier, batch.images.to(device))
-                terms = data.unknown.loss(compute_loss, output, batch.targets.to(device), options)
+                terms = self.prepared.unknown.loss(compute_loss, output, batch.targets.to(device), options)
                 optimiser.zero_grad()
                 terms.total.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()

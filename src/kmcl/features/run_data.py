@@ -1,30 +1,24 @@
-"""The dataset of a run and the loaders of its splits, of images or of cached features."""
+"""The loaders of a run's splits, of images or of cached features."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from rich.console import Console
 from torch import Tensor
 
 from kmcl.data import Dataset
-from kmcl.data.dataset import UNKNOWN
 from kmcl.data.loading import BatchLoader, LoaderSettings, make_eval_loader, make_train_loader
 from kmcl.data.selection import select
-from kmcl.data.target_pairs import count_images, has_any
 from kmcl.errors import InputError
 from kmcl.features.runtime import FrozenRuntimes
 from kmcl.features.store import FeatureCache
-from kmcl.losses.unknown_labels import UnknownTreatment, complete_targets, weak_negative_weight
-from kmcl.methods import LossTerms
 from kmcl.methods.output import HeadOutput
 from kmcl.models.classifier import Classifier
-from kmcl.runs.settings import DataSettings, TrainingSettings
+from kmcl.runs.settings import TrainingSettings
 
 SAMPLE_IMAGES = 512
 """Training images on which mAP is measured after each epoch."""
@@ -37,7 +31,6 @@ class RunData:
     """Gives the batches of a run.
 
     from_rows: whether they hold rows of the encoder's frozen stages (cached features) instead of images
-    unknown:   what training makes of labels that are not annotated
     """
 
     def __init__(
@@ -50,10 +43,6 @@ class RunData:
         runtimes: FrozenRuntimes | None = None,
     ) -> None:
         self.dataset = dataset
-        train_targets = dataset.splits["train"].targets
-        self.unknown = UnknownLabels.of_run(settings.data, train_targets)
-        if notice := self.unknown.notice(train_targets):
-            console.print(notice, highlight=False, soft_wrap=True)
         self._settings = settings
         self._image_size = classifier.encoder.input_size
         self._console = console
@@ -176,78 +165,3 @@ class RunData:
         num_images = sum(len(split) for split in self.dataset.splits.values())
         num_bytes = 3 * num_images * self._image_size**2
         return "memory" if num_bytes <= MEMORY_CACHE_LIMIT else "none"
-
-
-WITHOUT_NEGATIVES: UnknownTreatment = "weak_negative"
-"""What `auto` is where no label is known to be absent: a loss that ignores the rest is smallest for a model
-that finds every label in every image. It was the best of the treatments on val of COCO with one known label
-per image.
-"""
-
-Loss = Callable[[HeadOutput, Tensor, Any], LossTerms]
-
-
-@dataclass(frozen=True)
-class UnknownLabels:
-    """A treatment of unknown labels.
-
-    large_loss_share: of the unknown labels of a batch, those with large losses in the last epoch; the share
-                      rises to it from 0 in the first
-    """
-
-    treatment: UnknownTreatment = "ignore"
-    large_loss_share: float = 0.0
-
-    @classmethod
-    def of_run(cls, settings: DataSettings, train_targets: npt.NDArray[np.int8]) -> UnknownLabels:
-        """As the settings say; `auto` depends on whether any label is known to be absent."""
-        treatment = settings.unknown
-        if treatment == "auto":
-            treatment = "ignore" if has_any(train_targets, 0) else WITHOUT_NEGATIVES
-        return cls(treatment, settings.large_loss_share)
-
-    def notice(self, train_targets: npt.NDArray[np.int8]) -> str | None:
-        """A sentence for users; None where nothing is unknown."""
-        share = count_images(train_targets, UNKNOWN).sum() / max(train_targets.size, 1)
-        if not share:
-            return None
-        text = f"{100 * share:.0f} % of the labels of train are unknown: --unknown {self.treatment}"
-        if not has_any(train_targets, 0):
-            text += "; no label is known to be absent"
-        return text
-
-    def loss(
-        self, compute: Loss, output: HeadOutput, targets: Tensor, options: Any, progress: float = 0.0
-    ) -> LossTerms:
-        """The loss of a method with unknown labels treated.
-
-        A weight w of what is assumed absent needs no loss that knows weights: the mean of the loss with all
-        of it, weighed w, and of the loss without it, weighed 1 - w.
-
-        progress: of the training, from 0 in its first epoch to 1 in its last
-        """
-        completed = self._completed(output.logits, targets, progress)
-        terms = compute(output, completed, options)
-        if self.treatment != "weak_negative":
-            return terms
-        weight = weak_negative_weight(targets.shape[1])
-        known = compute(output, targets, options)
-        return LossTerms(
-            torch.lerp(known.total, terms.total, weight),
-            {name: torch.lerp(known.named[name], value, weight) for name, value in terms.named.items()},
-        )
-
-    def for_fitting(self, targets: Tensor, logits: Tensor | None = None) -> Tensor:
-        """Targets of training images for post-hoc parts.
-
-        logits: of the trained head, which say which losses are large; without them none is
-        """
-        if logits is None:
-            return self._completed(targets.float(), targets, 0.0)
-        return self._completed(logits, targets, 1.0)
-
-    def _completed(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
-        return complete_targets(logits, targets, self.treatment, progress * self.large_loss_share)
-
-
-IGNORED = UnknownLabels()

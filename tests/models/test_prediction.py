@@ -9,8 +9,8 @@ from kmcl.data.dataset import Split
 from kmcl.data.loading import LoaderSettings, make_eval_loader
 from kmcl.evaluation.label_rules import LabelRules
 from kmcl.models.folder import ModelDescription, build_classifier
+from kmcl.models.prediction import predict_split
 from kmcl.options.methods import KmclOptions
-from kmcl.training.inference import predict_split
 
 
 def test_predictions_have_the_groups_of_their_images() -> None:
