@@ -50,6 +50,8 @@ class Tracer:
             self.seen.add(file)
             self._write(f"runs {file.removeprefix(self.source)}")
         counted = COUNTED.get((Path(file).name, code.co_name))
+        if counted == "encoder opened" and sys.modules["torch"].get_default_device().type == "meta":
+            counted = "shapes of a model checked without weights"
         if counted is not None:
             self._write(f"counts {counted}")
 

@@ -246,3 +246,10 @@ def test_presets_know_only_settings(name: str):
     assert set(preset_options(name)) <= set(KmclOptions.model_fields)
     for method in METHOD_OPTIONS:
         resolve_settings("digits", name, flags={"method": method})
+
+
+def test_a_part_in_a_file_must_have_a_name(tmp_path: Path):
+    file = tmp_path / "settings.yaml"
+    file.write_text("data: digits\nposthoc:\n- kernel_vote\n")
+    with pytest.raises(InputError, match=r"posthoc: a part must have its name .* got 'kernel_vote'"):
+        resolve_settings(None, file=file)

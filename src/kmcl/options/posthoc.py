@@ -118,6 +118,10 @@ def read_parts(entries: Iterable[Mapping[str, Any]]) -> tuple[PosthocOptions, ..
     """The options of each part, checked; each is a mapping with the part's `name`."""
     parts: list[PosthocOptions] = []
     for entry in entries:
+        if not isinstance(entry, Mapping):
+            raise InputError(
+                f"posthoc: a part must have its name and options, as in name: kernel_vote; got {entry!r}"
+            )
         values = dict(entry)
         name = str(values.get("name", ""))
         options = PART_OPTIONS.find(name)

@@ -118,3 +118,10 @@ def test_broken_files_and_frames_with_bytes(tmp_path: Path) -> None:
     frame = pd.DataFrame({"image": [{"bytes": encoded(0), "path": None}], "cat": [1]})
     with pytest.raises(InputError, match="DataFrame: column 'image' has cells of type dict"):
         open_dataset(frame, root=tmp_path)
+
+
+def test_text_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    names = pa.array([b"a.png", b"6\x9a.png"], pa.binary()).cast(pa.string(), safe=False)
+    pq.write_table(pa.table({"image": names, "cat": [1, 0]}), tmp_path / "labels.parquet")
+    with pytest.raises(InputError, match=r"labels\.parquet: column 'image' has text that is not UTF-8: b'6"):
+        open_dataset(f"table:{tmp_path / 'labels.parquet'}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,16 +23,23 @@ def rows_of_frame(frame: pd.DataFrame, path: Path | None = None) -> TableRows:
     if frame.empty:
         raise InputError(f"{title} has no rows")
     columns = [
-        [
-            "" if missing else _cell_text(value, f"{title}: column {name!r}")
-            for value, missing in zip(column, column.isna(), strict=True)
-        ]
-        for name, column in ((name, frame.iloc[:, position]) for position, name in enumerate(header))
+        _column_text(frame.iloc[:, position], f"{title}: column {name!r}")
+        for position, name in enumerate(header)
     ]
     rows = [list(row) for row in zip(*columns, strict=True)]
     # Parquet has no lines; rows are numbered as if the header were the first.
     first = 1 if path is None else 2
     return TableRows(path, header, rows, list(range(first, first + len(rows))))
+
+
+def _column_text(column: pd.Series[Any], place: str) -> list[str]:
+    try:
+        return [
+            "" if missing else _cell_text(value, place)
+            for value, missing in zip(column, column.isna(), strict=True)
+        ]
+    except UnicodeDecodeError as error:
+        raise InputError(f"{place} has text that is not UTF-8: {error.object!r}") from error
 
 
 def _cell_text(value: object, place: str) -> str:
