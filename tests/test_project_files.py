@@ -227,3 +227,18 @@ def test_the_container_runs_the_service_without_rights():
     assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
     assert service["volumes"][0]["read_only"] is True
     assert service["ports"] == ["127.0.0.1:8000:8000"]
+
+
+def test_no_module_defines_a_name_twice():
+    """The second would silently change what the first is for, as when two modules become one."""
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        names: list[str] = []
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                names.append(node.name)
+            elif isinstance(node, ast.Assign):
+                names += [name.id for name in node.targets if isinstance(name, ast.Name)]
+            elif isinstance(node, ast.ImportFrom):
+                names += [name.asname or name.name for name in node.names]
+        twice = {name for name in names if names.count(name) > 1}
+        assert not twice, f"{path.relative_to(ROOT)}: {', '.join(sorted(twice))}"

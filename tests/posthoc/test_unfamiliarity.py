@@ -45,8 +45,13 @@ def test_the_distance_is_that_of_mahalanobis_with_a_shrunk_covariance():
     np.testing.assert_allclose(distance(asked).numpy(), expected, rtol=1e-4)
 
 
+def test_wide_vectors_keep_as_many_directions_as_saved_models_have():
+    assert [GaussianDistance(width).directions.shape[1] for width in (176, 400)] == [176, 256]
+    assert [DirectionResidual(width).directions.shape[1] for width in (176, 400, 1280)] == [44, 100, 128]
+
+
 def test_directions_beyond_the_largest_share_a_variance(monkeypatch):
-    monkeypatch.setattr(unfamiliarity, "MOST_DIRECTIONS", 3)
+    monkeypatch.setattr(unfamiliarity, "GAUSSIAN_DIRECTIONS", 3)
     fitted, asked = vectors(60), vectors(5, seed=1)
     distance = GaussianDistance(7)
     distance.fit(fitted)

@@ -14,8 +14,6 @@ from torch import Tensor, nn
 from kmcl.errors import InputError
 from kmcl.shapes import Float
 
-__all__ = ["Encoder", "EncoderFeatures", "StageTaps"]
-
 
 class StageTaps(NamedTuple):
     """What the first stages of an encoder give for a batch.
@@ -114,8 +112,6 @@ class Encoder(nn.Module, ABC):
     def _not_cut(self) -> InputError:
         return InputError(f"encoder '{self.name}' has no frozen stages; frozen_stages must be at least 1")
 
-
-__all__ = ["dry_call", "dry_run", "evaluating", "measured_once"]
 
 Found = TypeVar("Found")
 

@@ -22,15 +22,6 @@ from kmcl.errors import InputError
 from kmcl.options.posthoc import STAGES_WITH_STATISTICS
 from kmcl.shapes import Float
 
-__all__ = [
-    "Stages",
-    "cell_means",
-    "digest_of",
-    "find_stages",
-    "not_cuttable",
-    "statistics_of",
-]
-
 
 @dataclass(frozen=True)
 class _Family:
@@ -163,9 +154,6 @@ def _has(backbone: nn.Module, name: str) -> bool:
         return callable(attrgetter(name)(backbone))
     except AttributeError:
         return False
-
-
-__all__ = ["EncoderCut"]
 
 
 class EncoderCut:

