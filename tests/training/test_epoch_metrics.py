@@ -13,10 +13,10 @@ from kmcl.data import open_dataset
 from kmcl.data.decoding import decode_square
 from kmcl.evaluation.predictions import Predictions
 from kmcl.evaluation.ranking import mean_average_precision
+from kmcl.features import run_data
 from kmcl.methods import find_method
 from kmcl.models.folder import load_model
 from kmcl.runs.resolution import resolve_settings
-from kmcl.training import data as run_data
 from settings_runs import train
 from tiny_runs import TINY_CACHED
 
